@@ -1,0 +1,32 @@
+// From logits to the next token. Deterministic: the same logits, history, parameters and counter give the same id on every
+// machine, so batching, preemption and retries cannot change a sampled text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "stet/result.hpp"
+#include "stet/sampling.hpp"
+#include "stet/types.hpp"
+
+namespace stet::sample {
+
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011).
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept;
+
+/// Uniform in [0, 1) with 53 random bits: the random number of one draw.
+double uniform(std::uint64_t seed, std::uint64_t sequence, Pos position) noexcept;
+
+/// Errors name the field, its value and its range: temperature finite and >= 0, top_k >= 0, top_p in (0, 1], min_p in
+/// [0, 1], repetition_penalty finite and > 0.
+Result<void> check(const SamplingParams& params);
+
+/// The next id. `logits` are one row in f32 or f64; `history` is the prompt and what followed (for the repetition penalty);
+/// `sequence` and `position` (of the new token) key the random number. A NaN or +infinite logit is an error that names the id.
+Result<TokenId> sample(std::span<const float> logits, std::span<const TokenId> history, const SamplingParams& params,
+                       std::uint64_t sequence, Pos position);
+Result<TokenId> sample(std::span<const double> logits, std::span<const TokenId> history, const SamplingParams& params,
+                       std::uint64_t sequence, Pos position);
+
+}  // namespace stet::sample
