@@ -234,7 +234,8 @@ def train(options, training_text, validation_text):
         if done % 50 == 0 or done == 1:
             seconds = (time.time() - began) / (done - first)
             left = seconds * (options.steps - done) / 60
-            print(f"step {done}/{options.steps} train {average:.4f} {1e3 * seconds:.0f} ms/step, {left:.1f} min left", flush=True)
+            progress = f"step {done}/{options.steps} train {average:.4f}"
+            print(f"{progress} {1e3 * seconds:.0f} ms/step, {left:.1f} min left", flush=True)
         if done % options.save_every == 0 and done < options.steps:
             print(f"step {done} validation {evaluate(weights, validation_text, 200):.4f} (a sample)", flush=True)
             write_folder(options.out, weights)

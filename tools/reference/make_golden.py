@@ -105,7 +105,9 @@ def check_that_options_matter(name, changes, weights, ids, logits):
     for option, default in UNDO.items():
         if changes.get(option, default) == default or changes[option] == "gelu_pytorch_tanh":
             continue
-        undone = {name: tensor for name, tensor in weights.items() if option != "tie_word_embeddings" or name != "lm_head.weight"}
+        undone = dict(weights)
+        if option == "tie_word_embeddings":
+            del undone["lm_head.weight"]
         other = torch_logits(make_config({**changes, option: default}), undone, ids)
         moved = ((other - logits).abs().max() / logits.abs().max()).item()
         if moved < 1e-4:
