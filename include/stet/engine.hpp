@@ -86,9 +86,9 @@ struct Logits {
 class Engine {
  public:
   /// `model`: a Hugging Face GPT-2 folder, or "random:gpt2", "random:char,ctx=16384", ... A model without vocabulary files
-  /// loads without a tokenizer. `progress` (may be empty) is told the fraction loaded.
+  /// loads without a tokenizer. `progress` (may be empty) is told the fraction loaded; false gives up (Code::interrupted).
   static Result<Engine> load(const std::string& model, const EngineOptions& options,
-                             const std::function<void(double)>& progress = {});
+                             const std::function<bool(double)>& progress = {});
 
   /// What load() would hold, from the config alone: no weight is read.
   static Result<ModelInfo> inspect(const std::string& model, const EngineOptions& options);
@@ -105,13 +105,15 @@ class Engine {
   /// Checks one request without running it: sampling ranges, ids, prompt against context (both numbers named).
   Result<void> check(const Request& request) const;
 
-  /// Runs all requests, at most max_seqs at a time, as ragged batches. `on_token` (may be empty) returns false to stop
-  /// everything: what was made so far is returned with reason `interrupted`. An error leaves no sequence open.
+  /// Runs all requests, at most max_seqs at a time, as ragged batches. `keep_going` (may be empty) is asked before every
+  /// step; when it or `on_token` (may be empty) answers false everything stops: what was made so far is returned with reason
+  /// `interrupted`. An error leaves no sequence open.
   Result<std::vector<Completion>> generate(std::span<const Request> requests,
-                                           const std::function<bool(const TokenEvent&)>& on_token = {});
+                                           const std::function<bool(const TokenEvent&)>& on_token = {},
+                                           const std::function<bool()>& keep_going = {});
 
-  /// Logits of every position of `ids`.
-  Result<Logits> logits(std::span<const TokenId> ids);
+  /// Logits of every position of `ids`. Code::interrupted when `keep_going`, asked before every step, answers false.
+  Result<Logits> logits(std::span<const TokenId> ids, const std::function<bool()>& keep_going = {});
 
  private:
   struct Impl;

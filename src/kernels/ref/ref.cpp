@@ -1,0 +1,211 @@
+// The numerics contract in plain scalar C++, kept for ever. It is compiled with -mfma on x86 (std::fma as a function call is
+// 50 times slower) and lets the compiler vectorise across outputs, which changes no bit. Loops over outputs are innermost for
+// that reason only; every output is one chain.
+#include "kernels/kernels.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "kernels/ref/math.hpp"
+
+namespace stet::kernels {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr Pos kBlock = 512;  // positions that one softmax block spans
+
+// Rule 2: the fixed tree over the 16 virtual lanes.
+template <class T>
+T tree_sum(std::array<T, kLanes> lane) {
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
+  }
+  return lane[0];
+}
+
+// Rule 1.
+template <class T>
+void matmul(const Matmul<T>& op, Range rows, Range panels) {
+  constexpr int kP = kPanel<T>;
+  for (int p = panels.begin; p < panels.end; ++p) {
+    const T* w = op.w->panel(p);
+    const int n0 = p * kP;
+    const int n = std::min(kP, op.w->out() - n0);
+    for (int r = rows.begin; r < rows.end; ++r) {
+      const T* x = op.x + r * op.x_stride;
+      T acc[kP] = {};
+      for (int k = 0; k < op.w->in(); ++k) {
+        const T xk = x[k];
+        for (int j = 0; j < kP; ++j) acc[j] = std::fma(xk, w[static_cast<std::size_t>(k) * kP + j], acc[j]);
+      }
+      T* y = op.y + r * op.y_stride + n0;
+      if (op.bias != nullptr) {
+        for (int j = 0; j < n; ++j) y[j] = acc[j] + op.bias[n0 + j];
+      } else {
+        std::copy_n(acc, n, y);
+      }
+    }
+  }
+}
+
+template <class T>
+void layer_norm(const LayerNorm<T>& op, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const T* x = op.x + r * op.x_stride;
+    T* y = op.y + r * op.y_stride;
+    std::array<T, kLanes> lane{};
+    for (int i = 0; i < op.width; ++i) lane[i % kLanes] = lane[i % kLanes] + x[i];
+    const T mean = tree_sum(lane) / static_cast<T>(op.width);
+    lane = {};
+    for (int i = 0; i < op.width; ++i) {
+      const T d = x[i] - mean;
+      lane[i % kLanes] = std::fma(d, d, lane[i % kLanes]);
+    }
+    const T scale = T(1) / std::sqrt(tree_sum(lane) / static_cast<T>(op.width) + op.epsilon);
+    for (int i = 0; i < op.width; ++i) y[i] = std::fma((x[i] - mean) * scale, op.gain[i], op.bias[i]);
+  }
+}
+
+template <class T>
+void activate(Activation activation, std::span<T> x) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      for (T& v : x) v = ref::gelu_tanh(v);
+      break;
+    case Activation::gelu_erf:
+      for (T& v : x) v = ref::gelu_erf(v);
+      break;
+    case Activation::relu:
+      for (T& v : x) v = ref::relu(v);
+      break;
+  }
+}
+
+template <class T>
+void add(std::span<const T> x, std::span<T> y) {
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = y[i] + x[i];
+}
+
+// The result of one block of positions for one query: its own maximum, the sum of exp(score - maximum), and the sum of
+// exp(score - maximum) x V, which lies in the caller's array.
+template <class T>
+struct Block {
+  T maximum, sum;
+};
+
+// What the cells hold for one KV head. K of a cell: [k_dim][16]; V: [16][v_dim]. A codec of another width than T is widened
+// or rounded per element as it is read.
+template <class T, class S>
+struct HeadRows {
+  const View* view;
+  std::size_t head_offset;
+
+  const std::byte* cell(Pos index) const {
+    return view->base + view->cells[static_cast<std::size_t>(index - view->first / kCell)] * view->layout->bytes + head_offset;
+  }
+  const S* keys(Pos index) const { return reinterpret_cast<const S*>(cell(index)); }
+  const S* values(Pos index) const { return reinterpret_cast<const S*>(cell(index) + view->layout->v_offset); }
+};
+
+// Scores of positions [begin, end), all in one block; score[i] belongs to position begin + i. Slots of a cell that are not
+// asked for are computed in their own chains and dropped, so what they hold does not matter.
+template <class T, class S>
+void scores(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* score) {
+  const int dim = rows.view->layout->k_dim;
+  for (Pos c = begin / kCell; c * kCell < end; ++c) {
+    const S* k = rows.keys(c);
+    T acc[kCell] = {};
+    for (int d = 0; d < dim; ++d) {
+      for (int j = 0; j < kCell; ++j) acc[j] = std::fma(q[d], static_cast<T>(k[d * kCell + j]), acc[j]);
+    }
+    for (int j = 0; j < kCell; ++j) {
+      const Pos p = c * kCell + j;
+      if (p >= begin && p < end) score[p - begin] = acc[j] * scale;
+    }
+  }
+}
+
+template <class T, class S>
+Block<T> attend_block(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* out) {
+  const int dim = rows.view->layout->v_dim;
+  std::array<T, kBlock> score;
+  scores(rows, q, begin, end, scale, score.data());
+  const Pos n = end - begin;
+  T maximum = score[0];
+  for (Pos i = 1; i < n; ++i) maximum = score[i] > maximum ? score[i] : maximum;
+  std::array<T, kLanes> lane{};
+  for (Pos i = 0; i < n; ++i) {
+    score[i] = ref::exp(score[i] - maximum);
+    lane[(begin + i) % kLanes] = lane[(begin + i) % kLanes] + score[i];
+  }
+  std::fill_n(out, dim, T(0));
+  for (Pos i = 0; i < n; ++i) {
+    const S* v = rows.values((begin + i) / kCell) + ((begin + i) % kCell) * dim;
+    for (int d = 0; d < dim; ++d) out[d] = std::fma(score[i], static_cast<T>(v[d]), out[d]);
+  }
+  return {maximum, tree_sum(lane)};
+}
+
+// Rule 4: blocks on their own, then merged in ascending order against the overall maximum.
+template <class T, class S>
+void attend_query(const HeadRows<T, S>& rows, const T* q, Pos position, T scale, std::vector<T>& partial,
+                  std::vector<Block<T>>& blocks, T* out) {
+  const View& view = *rows.view;
+  const auto dim = static_cast<std::size_t>(view.layout->v_dim);
+  const Pos end = std::min(position + 1, view.first + view.count);
+  const Pos begin = view.span.window > 0 ? std::max(view.first, position + 1 - view.span.window) : view.first;
+  blocks.clear();
+  partial.resize(static_cast<std::size_t>((end - 1) / kBlock - begin / kBlock + 1) * dim);
+  for (Pos b = begin / kBlock; b * kBlock < end; ++b) {
+    blocks.push_back(attend_block(rows, q, std::max(begin, b * kBlock), std::min(end, (b + 1) * kBlock), scale,
+                                  partial.data() + blocks.size() * dim));
+  }
+  T maximum = blocks[0].maximum;
+  for (const auto& b : blocks) maximum = b.maximum > maximum ? b.maximum : maximum;
+  T sum = 0;
+  std::fill_n(out, dim, T(0));
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const T weight = ref::exp(blocks[b].maximum - maximum);
+    sum = std::fma(blocks[b].sum, weight, sum);
+    for (std::size_t d = 0; d < dim; ++d) out[d] = std::fma(partial[b * dim + d], weight, out[d]);
+  }
+  for (std::size_t d = 0; d < dim; ++d) out[d] = out[d] / sum;
+}
+
+template <class T, class S>
+void attend_as(const Attend<T>& op, Range rows, Range kv_heads) {
+  const CellLayout& layout = *op.view.layout;
+  const int group = op.heads / layout.kv_heads;
+  std::vector<T> partial;
+  std::vector<Block<T>> blocks;
+  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
+    const HeadRows<T, S> stored{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
+    for (int r = rows.begin; r < rows.end; ++r) {
+      for (int h = kv * group; h < (kv + 1) * group; ++h) {
+        attend_query(stored, op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim, op.first + r, op.scale,
+                     partial, blocks, op.out + r * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim);
+      }
+    }
+  }
+}
+
+template <class T>
+void attend(const Attend<T>& op, Range rows, Range kv_heads) {
+  if (op.view.layout->k == Codec::f64) {
+    attend_as<T, double>(op, rows, kv_heads);
+  } else {
+    attend_as<T, float>(op, rows, kv_heads);
+  }
+}
+
+template <class T>
+constexpr Table<T> kRef = {"ref", matmul<T>, layer_norm<T>, activate<T>, add<T>, attend<T>};
+
+}  // namespace
+
+const Table<float>& ref_f32() noexcept { return kRef<float>; }
+const Table<double>& ref_f64() noexcept { return kRef<double>; }
+
+}  // namespace stet::kernels

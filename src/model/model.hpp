@@ -1,0 +1,61 @@
+// A model: weights in memory and one forward call that serves prefill, chunks, decoding and ragged batches alike.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/buffer.hpp"
+#include "base/thread_pool.hpp"
+#include "core/config.hpp"
+#include "kernels/kernels.hpp"
+#include "stet/cache.hpp"
+#include "weights/source.hpp"
+
+namespace stet::model {
+
+/// Rows of a step whose logits are wanted, and where they go: rows.size() x vocab values of the model's dtype.
+struct LogitsOut {
+  std::span<const int> rows;  // ascending
+  std::byte* data = nullptr;
+};
+
+/// Immutable once loaded: any number of caches, and of threads with a pool and workspace each, may share one.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const noexcept = 0;
+  virtual DType dtype() const noexcept = 0;  // of arithmetic, activations and logits
+  virtual CacheSpec cache_spec() const = 0;
+  virtual std::size_t weight_bytes() const noexcept = 0;
+
+  /// Bytes of activations for steps of up to `rows` rows.
+  virtual std::size_t workspace_bytes(int rows) const noexcept = 0;
+
+  /// Runs the rows of `step`; ids[r] is the token of row r. Reads positions from step.slices(), writes every layer's keys and
+  /// values into the step, which the caller commits or drops. `workspace` holds at least workspace_bytes(rows) bytes.
+  /// Code::invalid_argument names an id beyond the vocabulary or a position beyond the context; the step is then only fit to
+  /// be dropped.
+  virtual Result<void> forward(base::ThreadPool& pool, Step& step, std::span<const TokenId> ids, LogitsOut out,
+                               base::Buffer& workspace) const = 0;
+};
+
+struct Sizes {
+  std::size_t weight_bytes = 0, workspace_bytes = 0;
+  std::int64_t parameters = 0;
+  CacheSpec cache_spec;
+};
+
+/// What load() would hold, from the config alone; workspace for steps of up to `rows` rows.
+Sizes sizes(const ModelConfig& config, DType dtype, int rows);
+
+/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it). Arithmetic in f32 or f64 with the kernels of the
+/// table. `progress` is told the fraction loaded and returns false to give up (Code::interrupted).
+template <class T>
+Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source, const std::string& prefix,
+                                         const kernels::Table<T>& table, const std::function<bool(double)>& progress);
+
+}  // namespace stet::model
