@@ -48,7 +48,8 @@ struct View {
   Span span;
 };
 
-/// Activations of one step, row after row: row r of head h starts at data + r * row_stride + h * dim * size_of(type).
+/// Activations of one step, row after row: row r of head h starts at data + r * row_stride + h * dim * size_of(type),
+/// aligned to its type, which is f32 or f64.
 struct Rows {
   DType type = DType::f32;
   const std::byte* data = nullptr;
@@ -81,11 +82,12 @@ struct CacheOptions {
   bool poison = false;  // fill slots that hold no row with NaN, so that a read beyond a sequence cannot go unseen
 };
 
-/// What a cache costs, by arithmetic alone. `reserved` is everything its allocator will hand out, to the byte.
+/// What a cache costs, by arithmetic alone. `reserved` is everything its allocator will hand out, to the byte: cells and
+/// tables, not the cache's copy of its spec.
 struct CachePlan {
   std::size_t bytes_per_token = 0;     // stored bytes of one token over all layers, without rounding
-  std::size_t bytes_per_sequence = 0;  // what one sequence of max_len reserves, rounding included
-  std::size_t reserved = 0;            // all sequences and the cache's tables
+  std::size_t bytes_per_sequence = 0;  // cells of one sequence of max_len, rounding included
+  std::size_t reserved = 0;            // the cells of max_seqs sequences and the cache's tables
 };
 
 /// What a cache holds now. `reserved` is counted by the allocator from what it really handed out.
@@ -119,7 +121,7 @@ struct Slice {
 };
 
 /// A reservation for new rows, given by Cache::begin. Destroyed without commit it never happened. One is alive at a time,
-/// and it must not outlive its cache.
+/// from begin until its commit or destruction, and it must not outlive its cache.
 class Step {
  public:
   Step() = default;
@@ -127,11 +129,13 @@ class Step {
   Step& operator=(const Step&) = delete;
   virtual ~Step() = default;
 
-  /// In the order of the appends; rows are numbered without gaps from 0.
+  /// In the order of the appends; rows are numbered without gaps from 0. Still there after commit, until the next
+  /// Cache::begin.
   virtual std::span<const Slice> slices() const noexcept = 0;
 
   /// Encodes and stores rows [0, rows of the step) of `heads` in `layer`. k and v hold the rows of the whole step, all KV
-  /// heads. Different threads may write disjoint head ranges or layers at a time.
+  /// heads. Different threads may write disjoint head ranges or layers at a time. The layer and the heads must exist, and
+  /// the step must be alive.
   virtual void write(int layer, HeadRange heads, Rows k, Rows v) noexcept = 0;
 
   /// What the queries of a slice read: the stored rows and the ones written in this step. Valid until commit or

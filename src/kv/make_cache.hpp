@@ -1,0 +1,12 @@
+// stet::make_cache for tests that plant failures.
+#pragma once
+
+#include "kv/allocator.hpp"
+#include "stet/cache.hpp"
+
+namespace stet::kv {
+
+/// stet::make_cache with memory from `allocate`.
+Result<std::unique_ptr<Cache>> make_cache(const CacheSpec& spec, const CacheOptions& options, AllocateFn allocate);
+
+}  // namespace stet::kv
