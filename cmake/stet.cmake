@@ -19,6 +19,10 @@ if(STET_SANITIZE)
   add_link_options(-fsanitize=${STET_SANITIZE})
 endif()
 
+if(STET_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link) # coverage feedback from the rooms, not from the target's own file alone
+endif()
+
 # stet_room(NAME SOURCES... [LINK libraries...]): one object library a room. tools/check_deps.py checks who includes whom.
 function(stet_room name)
   cmake_parse_arguments(ROOM "" "" "LINK" ${ARGN})
@@ -51,6 +55,7 @@ function(stet_fuzzer name)
   endif()
   add_executable(${name} ${FUZZ_UNPARSED_ARGUMENTS})
   stet_link_rooms(${name} ${FUZZ_ROOMS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/targets)
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
