@@ -1,0 +1,243 @@
+// The public face: owns what the scheduler works in.
+#include "stet/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/buffer.hpp"
+#include "base/thread_pool.hpp"
+#include "engine/loaded.hpp"
+#include "engine/scheduler.hpp"
+
+namespace stet {
+namespace {
+
+const char* name_of(Activation activation) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::gelu_erf:
+      return "gelu_erf";
+    case Activation::relu:
+      break;
+  }
+  return "relu";
+}
+
+constexpr int kMostThreads = 1024;
+
+// Resolves the zeros and refuses what cannot be.
+Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& config) {
+  if (o.dtype != DType::f32 && o.dtype != DType::f64) {
+    return fail(Code::unsupported, fmt::format("dtype {}: arithmetic is in f32 or f64", name_of(o.dtype)));
+  }
+  if (o.threads < 0 || o.threads > kMostThreads) {
+    return fail(Code::invalid_argument, fmt::format("{} threads: must be 1 to {}", o.threads, kMostThreads));
+  }
+  if (o.threads == 0) o.threads = std::min(base::available_cpus(), kMostThreads);
+  if (o.chunk < 1) return fail(Code::invalid_argument, fmt::format("a chunk of {} tokens: must be at least 1", o.chunk));
+  if (o.max_seqs < 1) {
+    return fail(Code::invalid_argument, fmt::format("{} sequences at a time: must be at least 1", o.max_seqs));
+  }
+  if (o.max_len < 0 || o.max_len > config.context) {
+    return fail(Code::capacity, fmt::format("sequences of {} tokens: the model's context is {}", o.max_len, config.context));
+  }
+  if (o.max_len == 0) o.max_len = config.context;
+  // No step is longer than a full sequence for each of them.
+  o.chunk = static_cast<int>(std::min<Pos>(o.chunk, o.max_len));
+  return o;
+}
+
+CacheOptions cache_options(const EngineOptions& o) {
+  CacheOptions c;
+  c.max_len = o.max_len;
+  c.max_seqs = o.max_seqs;
+  c.poison = o.poison;
+  return c;
+}
+
+engine::Policy policy(const EngineOptions& o) { return {o.chunk, o.max_seqs, o.cache == CacheMode::none}; }
+
+Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const EngineOptions& o) {
+  const auto sizes = model::sizes(c, o.dtype, engine::step_rows(policy(o)));
+  auto plan = plan_cache(sizes.cache_spec, cache_options(o));
+  if (!plan) return pass(plan);
+  ModelInfo info;
+  info.name = name;
+  info.family = c.family;
+  info.activation = name_of(c.activation);
+  info.layers = c.layers;
+  info.heads = c.heads;
+  info.kv_heads = c.kv_heads;
+  info.head_dim = c.head_dim;
+  info.width = c.width;
+  info.inner = c.inner;
+  info.vocab = c.vocab;
+  info.context = c.context;
+  info.tied_head = c.tied_head;
+  info.bos = c.bos;
+  info.eos = c.eos;
+  info.parameters = sizes.parameters;
+  info.weight_bytes = sizes.weight_bytes;
+  info.cache_bytes_per_token = plan->bytes_per_token;
+  info.cache_bytes = plan->reserved;
+  info.scratch_bytes = sizes.workspace_bytes;
+  return info;
+}
+
+}  // namespace
+
+const char* name_of(StopReason reason) noexcept {
+  switch (reason) {
+    case StopReason::length:
+      return "length";
+    case StopReason::eos:
+      return "eos";
+    case StopReason::stop_string:
+      return "stop_string";
+    case StopReason::context:
+      return "context";
+    case StopReason::interrupted:
+      break;
+  }
+  return "interrupted";
+}
+
+struct Engine::Impl {
+  EngineOptions options;
+  ModelInfo info;
+  engine::Loaded loaded;
+  std::unique_ptr<Cache> cache;
+  std::unique_ptr<base::ThreadPool> pool;
+  base::Buffer workspace;
+  CacheUsage peak;
+
+  engine::Bench bench() {
+    return {loaded.model.get(), loaded.tokenizer ? &*loaded.tokenizer : nullptr, cache.get(), pool.get(), &workspace};
+  }
+};
+
+Engine::Engine(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+Result<Engine> Engine::load(const std::string& model, const EngineOptions& options,
+                            const std::function<bool(double)>& progress) {
+  // The plan first: a model that does not fit is refused before its weights are read.
+  auto config = engine::config_of(model);
+  if (!config) return pass(config);
+  auto resolved = resolve(options, *config);
+  if (!resolved) return pass(resolved);
+  auto info = describe(model, *config, *resolved);
+  if (!info) return pass(info);
+
+  auto impl = std::make_unique<Impl>();
+  impl->options = *resolved;
+  impl->info = std::move(*info);
+  auto loaded = engine::load(model, resolved->dtype, progress);
+  if (!loaded) return pass(loaded);
+  impl->loaded = std::move(*loaded);
+  impl->info.has_tokenizer = impl->loaded.tokenizer.has_value();
+  auto cache = make_cache(impl->loaded.model->cache_spec(), cache_options(*resolved));
+  if (!cache) return pass(cache);
+  impl->cache = std::move(*cache);
+  auto workspace = base::Buffer::allocate(impl->info.scratch_bytes);
+  if (!workspace) return pass(workspace);
+  impl->workspace = std::move(*workspace);
+  impl->pool = std::make_unique<base::ThreadPool>(resolved->threads);
+  return Engine(std::move(impl));
+}
+
+Result<ModelInfo> Engine::inspect(const std::string& model, const EngineOptions& options) {
+  auto config = engine::config_of(model);
+  if (!config) return pass(config);
+  auto resolved = resolve(options, *config);
+  if (!resolved) return pass(resolved);
+  return describe(model, *config, *resolved);
+}
+
+const ModelInfo& Engine::info() const noexcept { return impl_->info; }
+const EngineOptions& Engine::options() const noexcept { return impl_->options; }
+const Tokenizer* Engine::tokenizer() const noexcept { return impl_->bench().tokenizer; }
+CacheUsage Engine::cache_usage() const noexcept { return impl_->peak; }
+
+Result<void> Engine::check(const Request& request) const {
+  return engine::check_request(request, impl_->loaded.model->config(), impl_->options.max_len,
+                               impl_->loaded.tokenizer.has_value());
+}
+
+Result<std::vector<Completion>> Engine::generate(std::span<const Request> requests,
+                                                 const std::function<bool(const TokenEvent&)>& on_token,
+                                                 const std::function<bool()>& keep_going) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (auto ok = check(requests[i]); !ok) {
+      if (requests.size() == 1) return pass(ok);
+      return fail(ok.error().code, fmt::format("request {}: {}", i, ok.error().message));
+    }
+  }
+  engine::Scheduler scheduler(impl_->bench(), policy(impl_->options), requests, on_token);
+  while (!scheduler.done()) {
+    if (keep_going && !keep_going()) {
+      scheduler.interrupt();
+      break;
+    }
+    if (auto ok = scheduler.step(); !ok) return pass(ok);
+  }
+  impl_->peak = scheduler.peak();
+  return scheduler.take();
+}
+
+Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<bool()>& keep_going) {
+  const ModelConfig& config = impl_->loaded.model->config();
+  if (ids.empty()) return fail(Code::invalid_argument, "no token to compute logits for");
+  if (static_cast<Pos>(ids.size()) > impl_->options.max_len) {
+    return fail(Code::capacity, fmt::format("{} tokens are more than the model's context of {}", ids.size(), impl_->options.max_len));
+  }
+  Logits logits;
+  logits.type = impl_->options.dtype;
+  logits.rows = ids.size();
+  logits.vocab = static_cast<std::size_t>(config.vocab);
+  const std::size_t row_bytes = logits.vocab * size_of(logits.type);
+  logits.data.resize(logits.rows * row_bytes);
+
+  auto seq = impl_->cache->open();
+  if (!seq) return pass(seq);
+  // Without a cache every position is computed from scratch over its whole prefix, as the naive loop does.
+  const auto run = [&]() -> Result<void> {
+    const bool recompute = impl_->options.cache == CacheMode::none;
+    std::size_t from = 0;
+    for (std::size_t end = recompute ? 1 : ids.size(); end <= ids.size(); ++end, from = 0) {
+      if (recompute) {
+        if (auto ok = impl_->cache->truncate(*seq, 0); !ok) return ok;
+      }
+      while (from < end) {
+        if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
+        const int n = static_cast<int>(std::min<std::size_t>(end - from, static_cast<std::size_t>(impl_->options.chunk)));
+        const Append append{*seq, n};
+        auto step = impl_->cache->begin({&append, 1});
+        if (!step) return pass(step);
+        std::vector<int> rows;
+        for (int r = 0; r < n; ++r) {
+          if (!recompute || from + static_cast<std::size_t>(r) + 1 == end) rows.push_back(r);
+        }
+        const std::size_t to = recompute ? end - 1 : from;
+        if (auto ok = impl_->loaded.model->forward(*impl_->pool, **step, ids.subspan(from, static_cast<std::size_t>(n)),
+                                                   {rows, logits.data.data() + to * row_bytes}, impl_->workspace);
+            !ok) {
+          return ok;
+        }
+        (*step)->commit();
+        from += static_cast<std::size_t>(n);
+      }
+    }
+    return {};
+  };
+  auto done = run();
+  (void)impl_->cache->close(*seq);
+  if (!done) return pass(done);
+  return logits;
+}
+
+}  // namespace stet

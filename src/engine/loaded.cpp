@@ -1,0 +1,98 @@
+#include "engine/loaded.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "sample/sampler.hpp"
+#include "stet/version.hpp"
+#include "weights/checkpoint.hpp"
+
+namespace stet::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files by which Tokenizer::load finds a vocabulary. A folder without any is a model for ids only.
+bool has_vocabulary(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* file : {"vocab.json", "encoder.json", "tokenizer.json", "merges.txt", "vocab.bpe"}) {
+    if (fs::exists(folder / file, ignored)) return true;
+  }
+  return false;
+}
+
+Result<std::unique_ptr<model::Model>> load_weights(const ModelConfig& config, const weights::Source& source,
+                                                   const std::string& where, DType dtype, const Tables& tables,
+                                                   const std::function<bool(double)>& progress) {
+  auto prefix = weights::check_gpt2(source, config, where);
+  if (!prefix) return pass(prefix);
+  if (dtype == DType::f64) return model::load_gpt2<double>(config, source, *prefix, *tables.f64, progress);
+  return model::load_gpt2<float>(config, source, *prefix, *tables.f32, progress);
+}
+
+}  // namespace
+
+Result<ModelConfig> config_of(const std::string& spec) {
+  if (!weights::is_random(spec)) return weights::read_config(spec);
+  auto random = weights::make_random(spec);
+  if (!random) return pass(random);
+  return random->config;
+}
+
+Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress, const Tables& tables) {
+  if (auto ok = check_cpu(); !ok) return pass(ok);
+  Loaded loaded;
+  loaded.name = spec;
+  std::unique_ptr<weights::Source> source;
+  ModelConfig config;
+  if (weights::is_random(spec)) {
+    auto random = weights::make_random(spec);
+    if (!random) return pass(random);
+    config = random->config;
+    source = std::move(random->source);
+  } else {
+    auto read = weights::read_config(spec);
+    if (!read) return pass(read);
+    config = *read;
+    // The vocabulary first: it is small, and a folder that cannot be used should say so before gigabytes are read.
+    if (has_vocabulary(spec)) {
+      auto tokenizer = Tokenizer::load(spec);
+      if (!tokenizer) return pass(tokenizer);
+      if (tokenizer->vocab_size() > config.vocab) {
+        return fail(Code::corrupt, fmt::format("{}: the tokenizer has ids up to {}, config.json a vocab_size of {}", spec,
+                                               tokenizer->vocab_size() - 1, config.vocab));
+      }
+      loaded.tokenizer = std::move(*tokenizer);
+    }
+    auto opened = weights::open_safetensors(spec);
+    if (!opened) return pass(opened);
+    source = std::move(*opened);
+  }
+  auto weights = load_weights(config, *source, spec, dtype, tables, progress);
+  if (!weights) return pass(weights);
+  loaded.model = std::move(*weights);
+  return loaded;
+}
+
+Result<void> check_request(const Request& request, const ModelConfig& config, Pos max_len, bool has_tokenizer) {
+  const auto n = static_cast<Pos>(request.prompt.size());
+  if (n == 0) return fail(Code::invalid_argument, "the prompt is empty: at least one token is needed");
+  if (n >= max_len) {
+    return fail(Code::capacity,
+                fmt::format("the prompt has {} tokens, but must have fewer than the {} of the {}", n, max_len,
+                            max_len == config.context ? "model's context" : "longest sequence allowed"));
+  }
+  for (const TokenId id : request.prompt) {
+    if (id < 0 || id >= config.vocab) {
+      return fail(Code::invalid_argument, fmt::format("token id {} is not in the vocabulary of {}", id, config.vocab));
+    }
+  }
+  if (request.max_new < 0) return fail(Code::invalid_argument, fmt::format("{} new tokens: must not be negative", request.max_new));
+  if (!request.stop.empty() && !has_tokenizer) {
+    return fail(Code::invalid_argument, "stop strings need a tokenizer, and this model has none");
+  }
+  return sample::check(request.sampling);
+}
+
+}  // namespace stet::engine

@@ -1,0 +1,38 @@
+// From what a user calls a model ("models/gpt2", "random:char,ctx=16384") to a model in memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "model/model.hpp"
+#include "stet/engine.hpp"
+#include "stet/tokenizer.hpp"
+#include "weights/source.hpp"
+
+namespace stet::engine {
+
+struct Loaded {
+  std::string name;
+  std::unique_ptr<model::Model> model;
+  std::optional<Tokenizer> tokenizer;  // none: the folder has no vocabulary files
+};
+
+/// Which kernels a model runs on; tests put broken ones here.
+struct Tables {
+  const kernels::Table<float>* f32 = &kernels::ref_f32();
+  const kernels::Table<double>* f64 = &kernels::ref_f64();
+};
+
+/// Errors name the file, tensor or key. Nothing is kept after an error.
+Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress = {},
+                    const Tables& tables = {});
+
+/// The config alone; no weight is read.
+Result<ModelConfig> config_of(const std::string& spec);
+
+/// A request that no sequence of `max_len` tokens can serve, by name.
+Result<void> check_request(const Request& request, const ModelConfig& config, Pos max_len, bool has_tokenizer);
+
+}  // namespace stet::engine

@@ -1,0 +1,181 @@
+#include "engine/scheduler.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "sample/sampler.hpp"
+
+namespace stet::engine {
+namespace {
+
+double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace
+
+int step_rows(const Policy& policy) noexcept { return std::max(policy.chunk, policy.max_seqs); }
+
+Scheduler::Active::Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer)
+    : index(i), seq(s), tokens(request.prompt), matcher(request.stop), started(Clock::now()) {
+  if (tokenizer != nullptr) decoder.emplace(*tokenizer);
+}
+
+Scheduler::Scheduler(const Bench& bench, const Policy& policy, std::span<const Request> requests,
+                     const std::function<bool(const TokenEvent&)>& on_token)
+    : bench_(bench), policy_(policy), requests_(requests), on_token_(on_token), completions_(requests.size()) {
+  waiting_.resize(requests.size());
+  std::iota(waiting_.begin(), waiting_.end(), std::size_t{0});
+}
+
+Scheduler::~Scheduler() {
+  for (const Active& active : active_) {
+    if (!active.finished) (void)bench_.cache->close(active.seq);
+  }
+}
+
+Result<void> Scheduler::admit() {
+  while (!waiting_.empty() && active_.size() < static_cast<std::size_t>(policy_.max_seqs)) {
+    auto seq = bench_.cache->open();
+    if (!seq) return pass(seq);
+    const std::size_t index = waiting_.front();
+    waiting_.pop_front();
+    active_.emplace_back(index, *seq, requests_[index], bench_.tokenizer);
+  }
+  return {};
+}
+
+// Sequences with one token to go are served first, so that a long prompt delays nobody by more than its chunk.
+std::vector<Append> Scheduler::plan_step() const {
+  std::vector<Append> appends;
+  int room = step_rows(policy_);
+  for (const bool short_ones : {true, false}) {
+    for (const Active& active : active_) {
+      const Pos pending = static_cast<Pos>(active.tokens.size()) - active.cached;
+      if ((pending == 1) != short_ones || room == 0) continue;
+      const int n = static_cast<int>(std::min<Pos>({pending, room, policy_.chunk}));
+      appends.push_back({active.seq, n});
+      room -= n;
+    }
+  }
+  return appends;
+}
+
+Result<void> Scheduler::step() {
+  if (auto ok = admit(); !ok) return ok;
+  const auto appends = plan_step();
+  auto begun = bench_.cache->begin(appends);
+  if (!begun) return pass(begun);
+  const auto slices = (*begun)->slices();
+
+  std::vector<TokenId> ids;
+  std::vector<int> rows;             // whose logits are wanted
+  std::vector<Active*> rows_active;  // and by whom
+  for (const Slice& slice : slices) {
+    Active& active = *std::find_if(active_.begin(), active_.end(), [&](const Active& a) { return a.seq == slice.seq; });
+    const auto first = active.tokens.begin() + slice.first;
+    ids.insert(ids.end(), first, first + slice.tokens);
+    if (slice.first + slice.tokens == static_cast<Pos>(active.tokens.size())) {
+      rows.push_back(slice.row + slice.tokens - 1);
+      rows_active.push_back(&active);
+    }
+    active.cached += slice.tokens;
+  }
+  const auto row_bytes = static_cast<std::size_t>(bench_.model->config().vocab) * size_of(bench_.model->dtype());
+  logits_.resize(std::max(logits_.size(), rows.size() * row_bytes));
+  if (auto ok = bench_.model->forward(*bench_.pool, **begun, ids, {rows, logits_.data()}, *bench_.workspace); !ok) return ok;
+  (*begun)->commit();
+  begun->reset();
+
+  if (const CacheUsage usage = bench_.cache->usage(); usage.tokens >= peak_.tokens) peak_ = usage;
+  for (std::size_t i = 0; i < rows.size() && !interrupted_; ++i) {
+    if (auto ok = accept(*rows_active[i], std::span(logits_).subspan(i * row_bytes, row_bytes)); !ok) return ok;
+  }
+  std::erase_if(active_, [](const Active& a) { return a.finished; });
+  return {};
+}
+
+Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits) {
+  const Request& request = requests_[active.index];
+  Completion& completion = completions_[active.index];
+  const auto now = Clock::now();
+  if (!active.decoding(request)) {
+    completion.prefill_seconds = seconds(now - active.started);
+    active.first_token = now;
+    if (request.max_new == 0) {
+      finish(active, StopReason::length);
+      return {};
+    }
+  }
+  const auto position = static_cast<Pos>(active.tokens.size());
+  const auto vocab = static_cast<std::size_t>(bench_.model->config().vocab);
+  auto id = bench_.model->dtype() == DType::f64
+                ? sample::sample(std::span(reinterpret_cast<const double*>(logits.data()), vocab), active.tokens,
+                                 request.sampling, request.sequence, position)
+                : sample::sample(std::span(reinterpret_cast<const float*>(logits.data()), vocab), active.tokens,
+                                 request.sampling, request.sequence, position);
+  if (!id) return pass(id);
+
+  active.tokens.push_back(*id);
+  completion.ids.push_back(*id);
+  completion.decode_seconds = seconds(Clock::now() - active.first_token);
+  const bool ended = !request.ignore_eos && bench_.model->config().eos == *id;
+  std::optional<StopReason> reason;
+  std::string piece;
+  if (ended) {
+    reason = StopReason::eos;
+  } else {
+    if (active.decoder) {
+      auto out = active.matcher.push(active.decoder->push(*id));
+      piece = std::move(out.text);
+      if (out.stopped) reason = StopReason::stop_string;
+    }
+    if (!reason && completion.ids.size() == static_cast<std::size_t>(request.max_new)) reason = StopReason::length;
+    if (!reason && position + 1 == bench_.cache->options().max_len) reason = StopReason::context;
+  }
+  emit(active, *id, std::move(piece));
+  if (interrupted_) return {};
+  if (reason) {
+    finish(active, *reason);
+  } else if (policy_.recompute) {
+    active.cached = 0;
+    return bench_.cache->truncate(active.seq, 0);
+  }
+  return {};
+}
+
+void Scheduler::emit(Active& active, std::optional<TokenId> id, std::string piece) {
+  completions_[active.index].text += piece;
+  if (on_token_ && !on_token_({active.index, id, piece}) && !interrupted_) interrupt();
+}
+
+void Scheduler::finish(Active& active, StopReason reason) {
+  Completion& completion = completions_[active.index];
+  completion.reason = reason;
+  (void)bench_.cache->close(active.seq);
+  active.finished = true;
+  if (!active.decoder) return;
+  std::string rest;
+  // After a stop string nothing may follow; otherwise what was held back is text after all.
+  if (reason != StopReason::stop_string) {
+    auto out = active.matcher.push(active.decoder->finish());
+    rest = std::move(out.text);
+    if (out.stopped) {
+      completion.reason = StopReason::stop_string;
+    } else {
+      rest += active.matcher.finish();
+    }
+  }
+  emit(active, std::nullopt, std::move(rest));
+}
+
+void Scheduler::interrupt() {
+  interrupted_ = true;
+  for (Active& active : active_) {
+    if (!active.finished) finish(active, StopReason::interrupted);
+  }
+  for (const std::size_t index : waiting_) completions_[index].reason = StopReason::interrupted;
+  waiting_.clear();
+  active_.clear();
+}
+
+}  // namespace stet::engine

@@ -1,0 +1,95 @@
+// The step loop: which sequences take part in the next step, with how many tokens, and what becomes of their logits.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/buffer.hpp"
+#include "base/thread_pool.hpp"
+#include "model/model.hpp"
+#include "sample/stop.hpp"
+#include "stet/engine.hpp"
+
+namespace stet::engine {
+
+/// How steps are made. A step has at most step_rows(policy) rows: every sequence that decodes gets one, prompts share the rest.
+struct Policy {
+  int chunk = 256;
+  int max_seqs = 1;
+  bool recompute = false;  // forget the whole cache after every token: the loop without a cache
+};
+
+int step_rows(const Policy& policy) noexcept;
+
+/// Everything a step works in.
+struct Bench {
+  const model::Model* model = nullptr;
+  const Tokenizer* tokenizer = nullptr;  // null: no text
+  Cache* cache = nullptr;
+  base::ThreadPool* pool = nullptr;
+  base::Buffer* workspace = nullptr;  // model->workspace_bytes(step_rows(policy)) at least
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Bench& bench, const Policy& policy, std::span<const Request> requests,
+            const std::function<bool(const TokenEvent&)>& on_token);
+  ~Scheduler();  // closes what is still open
+
+  bool done() const noexcept { return waiting_.empty() && active_.empty(); }
+
+  /// One step of the model. After an error the scheduler is only fit to be destroyed.
+  Result<void> step();
+
+  /// Ends every unfinished request with `interrupted`; the texts so far are kept.
+  void interrupt();
+  bool interrupted() const noexcept { return interrupted_; }
+
+  std::vector<Completion> take() { return std::move(completions_); }
+
+  /// The largest usage seen after a step.
+  const CacheUsage& peak() const noexcept { return peak_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Active {
+    std::size_t index = 0;
+    Seq seq;
+    bool finished = false;        // and its sequence closed
+    std::vector<TokenId> tokens;  // the prompt and what followed
+    Pos cached = 0;               // of them, how many the cache holds
+    std::optional<StreamDecoder> decoder;  // empty without a tokenizer
+    sample::StopMatcher matcher;
+    Clock::time_point started, first_token;
+
+    Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer);
+  };
+
+  Result<void> admit();
+  std::vector<Append> plan_step() const;
+  Result<void> accept(Active& active, std::span<const std::byte> logits);
+  void emit(Active& active, std::optional<TokenId> id, std::string piece);
+  std::optional<StopReason> reason_to_stop(const Active& active, TokenId id) const;
+  void finish(Active& active, StopReason reason);
+
+  Bench bench_;
+  Policy policy_;
+  std::span<const Request> requests_;
+  const std::function<bool(const TokenEvent&)>& on_token_;
+  std::deque<std::size_t> waiting_;
+  std::deque<Active> active_;  // in order of admission
+  std::vector<Completion> completions_;
+  std::vector<std::byte> logits_;
+  CacheUsage peak_;
+  bool interrupted_ = false;
+};
+
+}  // namespace stet::engine
