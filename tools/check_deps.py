@@ -9,7 +9,8 @@ The rooms are read from the table under "## Rooms". A row is
     | `src/kv/` | what lives there | kernels, core, base | cache.hpp |
 
 that is: the folder, prose, the rooms (and single public headers, as `stet/cache.hpp`) that it may include, and the headers of
-include/stet that it implements. A room may include a public header that it, or a room it may include, implements.
+include/stet that it implements. A room may include a public header that it, or a room it may include, implements. A room's
+own headers are "kv/plan.hpp" too; only an app, which nothing includes, may say "args.hpp".
 """
 
 import argparse
@@ -139,9 +140,10 @@ class Checker:
         relative = path.relative_to(self.root).as_posix()
         edges = self.files.setdefault(relative, set())
         for number, bracket, name in includes(path):
-            for place in ("include", "src", "apps"):
-                if (self.root / place / name).is_file():
-                    edges.add(f"{place}/{name}")
+            for place in (path.parent, *(self.root / p for p in ("include", "src", "apps"))):
+                if bracket == '"' and (place / name).is_file():
+                    edges.add((place / name).resolve().relative_to(self.root.resolve()).as_posix())
+                    break
             rule(f"{relative}:{number}", bracket, name)
 
     def check_room_include(self, room, where, bracket, name):
@@ -151,6 +153,8 @@ class Checker:
         elif bracket == "<":
             if first in self.rooms and "/" in name:
                 self.report(where, f'<{name}>: a room is included as "room/file"')
+            return
+        elif room.folder.startswith("apps/") and (self.root / room.folder / name).is_file():
             return
         elif first not in self.rooms or "/" not in name:
             self.report(where, f'"{name}": a path starts at a room of src/ or apps/, or at stet/')
@@ -196,7 +200,8 @@ GOOD_TREE = {
     "src/model/gpt2.cpp": '#include "base/file.hpp"\n#include "stet/cache.hpp"\n',
     "src/engine/engine.cpp": '#include "kv/plan.hpp"\n#include "stet/engine.hpp"\n',
     "apps/cli/main.cpp": '#include "cli/args.hpp"\n#include "stet/engine.hpp"\n#include <CLI/CLI.hpp>\n',
-    "apps/cli/args.hpp": "",
+    "apps/cli/args.hpp": '#include "more.hpp"\n',
+    "apps/cli/more.hpp": "",
     "examples/generate.cpp": '#include <iostream>\n#include "stet/engine.hpp"\n',
 }
 
@@ -220,6 +225,8 @@ PLANTED = [
     ("a public header that no room implements", "include/stet/more.hpp", "", "no room implements"),
     ("an example that knows a room", "examples/generate.cpp", '+#include "kv/plan.hpp"\n', "an example includes"),
     ("two headers in a circle", "include/stet/result.hpp", '+#include "stet/cache.hpp"\n', "includes itself"),
+    ("two headers of an app in a circle", "apps/cli/more.hpp", '+#include "args.hpp"\n', "includes itself"),
+    ("an app's include that is nowhere", "apps/cli/more.hpp", '+#include "gone.hpp"\n', "starts at a room"),
     ("rooms in a circle", "docs/architecture.md", "+| `src/low/` | x | high | - |\n| `src/high/` | x | low | - |\n", "in a circle"),
     ("a row that names no room", "docs/architecture.md", "+| `src/low/` | x | nothing | - |\n", "which is no room"),
     ("a room without a folder", "docs/architecture.md", "+| `src/low/` | x | base | - |\n", "does not exist"),
