@@ -83,7 +83,7 @@ class Scheduler {
   Bench bench_;
   Policy policy_;
   std::span<const Request> requests_;
-  const std::function<bool(const TokenEvent&)>& on_token_;
+  std::function<bool(const TokenEvent&)> on_token_;
   std::deque<std::size_t> waiting_;
   std::deque<Active> active_;  // in order of admission
   std::vector<Completion> completions_;

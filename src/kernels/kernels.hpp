@@ -101,17 +101,6 @@ struct Table {
 const Table<float>& ref_f32() noexcept;
 const Table<double>& ref_f64() noexcept;
 
-template <class T>
-const Table<T>& ref() noexcept;
-template <>
-inline const Table<float>& ref<float>() noexcept {
-  return ref_f32();
-}
-template <>
-inline const Table<double>& ref<double>() noexcept {
-  return ref_f64();
-}
-
 /// Whether this CPU fuses multiply and add, without which no kernel here may run.
 bool cpu_fuses() noexcept;
 

@@ -1,0 +1,230 @@
+#include "lab/paths.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/scheduler.hpp"
+
+namespace stet::lab {
+namespace {
+
+Ids slice(const Ids& ids, Pos begin, Pos end) { return {ids.begin() + begin, ids.begin() + end}; }
+
+Action append(Ids ids, bool keep = true) {
+  Action action;
+  action.append.push_back({0, std::move(ids), keep});
+  return action;
+}
+
+Action cut(Pos len) {
+  Action action;
+  action.truncate = Action::Cut{0, len};
+  return action;
+}
+
+}  // namespace
+
+Schedule in_chunks(const Ids& ids, Pos chunk) {
+  const auto n = static_cast<Pos>(ids.size());
+  Schedule s{{n}, {}};
+  for (Pos at = 0; at < n; at += chunk) s.actions.push_back(append(slice(ids, at, std::min(n, at + chunk))));
+  return s;
+}
+
+Schedule from_scratch(const Ids& ids) {
+  const auto n = static_cast<Pos>(ids.size());
+  Schedule s{{n}, {}};
+  for (Pos end = 1; end <= n; ++end) {
+    if (end > 1) s.actions.push_back(cut(0));
+    s.actions.push_back(append(slice(ids, 0, end)));
+    s.actions.back().last_row_only = true;
+  }
+  return s;
+}
+
+Schedule with_detours(const Ids& ids, const Ids& others) {
+  const auto n = static_cast<Pos>(ids.size());
+  Schedule s{{n}, {}};
+  Pos at = 0;
+  for (Pos turn = 0; at < n; ++turn) {
+    const Pos step = std::min<Pos>(n - at, 1 + turn % 5);
+    s.actions.push_back(append(slice(ids, at, at + step)));
+    at += step;
+    // A wrong turn of up to 20 tokens, then back to before it, and now and then further back than that.
+    const Pos wrong = std::min<Pos>(n - at, 1 + (turn * 7) % 20);
+    if (wrong > 0) s.actions.push_back(append(slice(others, at, at + wrong), false));
+    if (turn % 3 == 1) at -= std::min<Pos>(at, 2);
+    if (wrong > 0 || turn % 3 == 1) s.actions.push_back(cut(at));
+  }
+  return s;
+}
+
+Schedule ragged(const std::vector<Ids>& sequences, Pos chunk) {
+  Schedule s;
+  std::vector<Pos> at(sequences.size(), 0);
+  for (const Ids& ids : sequences) s.lengths.push_back(static_cast<Pos>(ids.size()));
+  // Sequence i joins at step i, reads half of itself in chunks and the rest token by token.
+  for (std::size_t t = 0;; ++t) {
+    Action action;
+    bool more = false;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Pos n = s.lengths[i];
+      more = more || at[i] < n;
+      if (i > t || at[i] == n) continue;
+      const Pos step = at[i] < n / 2 ? std::min(chunk, n / 2 - at[i]) : 1;
+      action.append.push_back({i, slice(sequences[i], at[i], at[i] + step), true});
+      at[i] += step;
+    }
+    if (!more) return s;
+    if (!action.append.empty()) s.actions.push_back(std::move(action));
+  }
+}
+
+namespace {
+
+// A cache for a path: the real one, then the fault if any, then the observer that the record comes from.
+struct Watched {
+  std::unique_ptr<Cache> cache;
+  ObservedCache* observed = nullptr;
+};
+
+Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seqs, const Conditions& conditions) {
+  CacheOptions options;
+  options.max_len = max_len;
+  options.max_seqs = max_seqs;
+  options.poison = conditions.poison;
+  auto made = make_cache(model.cache_spec(), options);
+  if (!made) return pass(made);
+  std::unique_ptr<Cache> cache = std::move(*made);
+  if (conditions.plant) cache = std::make_unique<PlantedCache>(std::move(cache), *conditions.plant, conditions.plant_position);
+  auto observed = std::make_unique<ObservedCache>(std::move(cache));
+  Watched watched;
+  watched.observed = observed.get();
+  watched.cache = std::move(observed);
+  return watched;
+}
+
+std::string record(const ObservedCache& cache, const Conditions& conditions) {
+  return fmt::format("{}, {} thread{}", cache.record(), conditions.threads, conditions.threads == 1 ? "" : "s");
+}
+
+class Runner {
+ public:
+  Runner(const model::Model& model, const Schedule& schedule, const Conditions& conditions)
+      : model_(model), schedule_(schedule), pool_(conditions.threads),
+        row_bytes_(static_cast<std::size_t>(model.config().vocab) * size_of(model.dtype())) {
+    Pos total = 0;
+    for (const Pos n : schedule.lengths) {
+      first_row_.push_back(total);
+      total += n;
+    }
+    elements_.resize(static_cast<std::size_t>(total) * row_bytes_);
+  }
+
+  Result<void> run(Cache& cache, const KeepGoing& go) {
+    for (std::size_t i = 0; i < schedule_.lengths.size(); ++i) {
+      auto seq = cache.open();
+      if (!seq) return pass(seq);
+      seqs_.push_back(*seq);
+    }
+    std::size_t most = 0;
+    for (const Action& action : schedule_.actions) {
+      std::size_t rows = 0;
+      for (const auto& part : action.append) rows += part.ids.size();
+      most = std::max(most, rows);
+    }
+    auto workspace = base::Buffer::allocate(model_.workspace_bytes(static_cast<int>(most)));
+    if (!workspace) return pass(workspace);
+    workspace_ = std::move(*workspace);
+    for (const Action& action : schedule_.actions) {
+      if (go && !go()) return fail(Code::interrupted, "interrupted");
+      auto done = action.truncate ? cache.truncate(seqs_[action.truncate->sequence], action.truncate->len) : step(cache, action);
+      if (!done) return done;
+    }
+    return {};
+  }
+
+  std::vector<std::byte> take() { return std::move(elements_); }
+
+ private:
+  Result<void> step(Cache& cache, const Action& action) {
+    std::vector<Append> appends;
+    Ids ids;
+    for (const auto& part : action.append) {
+      appends.push_back({seqs_[part.sequence], static_cast<int>(part.ids.size())});
+      ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+    }
+    auto step = cache.begin(appends);
+    if (!step) return pass(step);
+    std::vector<int> rows;
+    std::vector<std::size_t> to;  // the row of the result that each belongs to
+    const auto slices = (*step)->slices();
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      if (!action.append[i].keep) continue;
+      for (int t = action.last_row_only ? slices[i].tokens - 1 : 0; t < slices[i].tokens; ++t) {
+        rows.push_back(slices[i].row + t);
+        to.push_back(static_cast<std::size_t>(first_row_[action.append[i].sequence] + slices[i].first + t));
+      }
+    }
+    logits_.resize(std::max(logits_.size(), rows.size() * row_bytes_));
+    if (auto ok = model_.forward(pool_, **step, ids, {rows, logits_.data()}, workspace_); !ok) return ok;
+    (*step)->commit();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::memcpy(elements_.data() + to[i] * row_bytes_, logits_.data() + i * row_bytes_, row_bytes_);
+    }
+    return {};
+  }
+
+  const model::Model& model_;
+  const Schedule& schedule_;
+  base::ThreadPool pool_;
+  std::size_t row_bytes_;
+  std::vector<Pos> first_row_;
+  std::vector<Seq> seqs_;
+  std::vector<std::byte> elements_, logits_;
+  base::Buffer workspace_;
+};
+
+}  // namespace
+
+Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions, const KeepGoing& go) {
+  const Pos longest = *std::max_element(schedule.lengths.begin(), schedule.lengths.end());
+  auto watched = make_watched(model, longest, static_cast<int>(schedule.lengths.size()), conditions);
+  if (!watched) return pass(watched);
+  Runner runner(model, schedule, conditions);
+  if (auto ok = runner.run(*watched->cache, go); !ok) return pass(ok);
+  return Outcome{runner.take(), size_of(model.dtype()), record(*watched->observed, conditions)};
+}
+
+Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n, const SamplingParams& sampling,
+                         bool recompute, const Conditions& conditions, const KeepGoing& go) {
+  const model::Model& model = *loaded.model;
+  const auto max_len = static_cast<Pos>(prompt.size()) + n;
+  auto watched = make_watched(model, max_len, 1, conditions);
+  if (!watched) return pass(watched);
+  engine::Policy policy;
+  policy.chunk = static_cast<int>(max_len);
+  policy.recompute = recompute;
+  auto workspace = base::Buffer::allocate(model.workspace_bytes(engine::step_rows(policy)));
+  if (!workspace) return pass(workspace);
+  base::ThreadPool pool(conditions.threads);
+  Request request;
+  request.prompt = prompt;
+  request.max_new = n;
+  request.sampling = sampling;
+  request.ignore_eos = true;
+  engine::Scheduler scheduler({&model, nullptr, watched->cache.get(), &pool, &*workspace}, policy, {&request, 1}, {});
+  while (!scheduler.done()) {
+    if (go && !go()) return fail(Code::interrupted, "interrupted");
+    if (auto ok = scheduler.step(); !ok) return pass(ok);
+  }
+  const auto ids = scheduler.take()[0].ids;
+  Outcome outcome{{}, sizeof(TokenId), record(*watched->observed, conditions)};
+  outcome.elements.resize(ids.size() * sizeof(TokenId));
+  std::memcpy(outcome.elements.data(), ids.data(), outcome.elements.size());
+  return outcome;
+}
+
+}  // namespace stet::lab

@@ -1,0 +1,257 @@
+#include "lab/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "lab/paths.hpp"
+#include "sample/sampler.hpp"
+
+namespace stet::lab {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Seconds for one token alone, and for one row among many.
+struct Cost {
+  double token = 0, row = 0;
+};
+
+// What a pair's sides are given.
+struct Given {
+  const engine::Loaded* loaded;
+  Ids ids, others;  // two sequences of the pair's length
+  std::optional<Plant> plant;
+  KeepGoing go;
+
+  Pos n() const { return static_cast<Pos>(ids.size()); }
+  Result<Outcome> path(const Schedule& schedule, Conditions conditions = {}) const {
+    return run(*loaded->model, schedule, conditions, go);
+  }
+  // The side that a plant damages: halfway, so that there are queries before and after.
+  Conditions damaged(Conditions conditions = {}) const {
+    conditions.plant = plant;
+    conditions.plant_position = n() / 2;
+    return conditions;
+  }
+  // A chunk that really makes more than one step.
+  Pos chunk(Pos c) const { return std::min(c, std::max<Pos>(1, n() - 1)); }
+};
+
+using Side = std::function<Result<Outcome>(const Given&)>;
+
+struct Spec {
+  std::string name;
+  Side a, b;
+  std::function<double(const Cost&, double n)> seconds;  // of both sides at length n
+  bool ids = false;                                      // the elements are token ids
+};
+
+Result<Outcome> once(const Given& g) { return g.path(in_chunks(g.ids, g.n())); }
+Result<Outcome> by_token(const Given& g) { return g.path(in_chunks(g.ids, 1)); }
+
+double linear(const Cost& c, double n) { return n * (c.token + c.row); }
+double quadratic(const Cost& c, double n) { return n * c.token + n * n / 2 * c.row; }
+
+Spec chunks(Pos c) {
+  return {fmt::format("prefill: chunks of {}", c), once,
+          [c](const Given& g) { return g.path(in_chunks(g.ids, g.chunk(c)), g.damaged()); }, linear};
+}
+
+Spec threads(int t) {
+  return {fmt::format("threads: 1 and {}", t), [](const Given& g) { return g.path(in_chunks(g.ids, g.chunk(32))); },
+          [t](const Given& g) {
+            Conditions c;
+            c.threads = t;
+            return g.path(in_chunks(g.ids, g.chunk(32)), g.damaged(c));
+          },
+          [](const Cost& c, double n) { return 2.2 * n * c.row; }};
+}
+
+// Five sequences of different lengths, made of the pair's ids: the first is all of them.
+std::vector<Ids> companions(const Given& g) {
+  const Pos n = g.n();
+  std::vector<Ids> all = {g.ids};
+  for (const Pos len : {n / 2, n / 3, std::min<Pos>(7, n), Pos{1}}) {
+    const Ids& from = all.size() % 2 == 1 ? g.others : g.ids;
+    all.emplace_back(from.begin(), from.begin() + std::max<Pos>(1, len));
+  }
+  return all;
+}
+
+Spec batch() {
+  const auto together = [](const Given& g) { return g.path(ragged(companions(g), 5), g.damaged()); };
+  const auto alone = [](const Given& g) -> Result<Outcome> {
+    Outcome all;
+    for (const Ids& ids : companions(g)) {
+      auto one = g.path(in_chunks(ids, 5));
+      if (!one) return one;
+      all.elements.insert(all.elements.end(), one->elements.begin(), one->elements.end());
+      all.record += (all.record.empty() ? "" : "; ") + one->record;
+    }
+    return all;
+  };
+  return {"batch: ragged and alone", alone, together, [](const Cost& c, double n) { return 4 * n * (c.token + c.row); }};
+}
+
+Spec ids_made(const std::string& name, SamplingParams sampling) {
+  const auto side = [sampling](bool recompute) {
+    return [sampling, recompute](const Given& g) {
+      const Pos prompt = std::max<Pos>(1, g.n() / 8);
+      return generate(*g.loaded, Ids(g.ids.begin(), g.ids.begin() + prompt), static_cast<int>(g.n() - prompt), sampling,
+                      recompute, recompute ? Conditions{} : g.damaged(), g.go);
+    };
+  };
+  return {name, side(true), side(false), quadratic, true};
+}
+
+// The table: every way to the same bits that the engine has. Side b is the one that a plant damages.
+std::vector<Spec> table() {
+  SamplingParams sampled;
+  sampled.temperature = 1;
+  sampled.top_k = 40;
+  sampled.top_p = 0.95;
+  sampled.seed = 1;
+  return {
+      {"cached and recomputed", [](const Given& g) { return g.path(from_scratch(g.ids)); },
+       [](const Given& g) { return g.path(in_chunks(g.ids, 1), g.damaged()); }, quadratic},
+      chunks(1),
+      chunks(3),
+      chunks(16),
+      chunks(64),
+      batch(),
+      threads(2),
+      threads(4),
+      {"truncate and continue", once, [](const Given& g) { return g.path(with_detours(g.ids, g.others), g.damaged()); },
+       [](const Cost& c, double n) { return 5 * linear(c, n); }},
+      {"unused slots: NaN and as they come", by_token,
+       [](const Given& g) {
+         Conditions c;
+         c.poison = false;
+         return g.path(in_chunks(g.ids, 1), g.damaged(c));
+       },
+       [](const Cost& c, double n) { return 2 * n * c.token; }},
+      ids_made("greedy ids: cached and recomputed", {}),
+      ids_made("sampled ids: cached and recomputed", sampled),
+  };
+}
+
+Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream) {
+  Ids ids(static_cast<std::size_t>(n));
+  for (Pos i = 0; i < n; ++i) {
+    ids[static_cast<std::size_t>(i)] = static_cast<TokenId>(sample::uniform(seed, stream, i) * config.vocab);
+  }
+  return ids;
+}
+
+Result<Cost> measure(const Given& given) {
+  Cost cost;
+  Given g = given;
+  const auto timed = [&](Pos n, Pos chunk) -> Result<double> {
+    g.ids = Ids(given.ids.begin(), given.ids.begin() + std::min(n, given.n()));
+    const auto start = Clock::now();
+    auto done = g.path(in_chunks(g.ids, chunk));
+    if (!done) return pass(done);
+    return seconds_since(start) / static_cast<double>(g.n());
+  };
+  auto token = timed(2, 1);
+  if (!token) return pass(token);
+  auto row = timed(16, 16);
+  if (!row) return pass(row);
+  cost.token = *token;
+  cost.row = *row;
+  return cost;
+}
+
+// The longest length up to `most` that a share of the budget pays for; at least 2, since a pair is never dropped.
+Pos affordable(const Spec& spec, const Cost& cost, Pos most, double share) {
+  Pos n = most;
+  while (n > 2 && spec.seconds(cost, static_cast<double>(n)) > share) --n;
+  return n;
+}
+
+Result<Pair> run_pair(const Spec& spec, const Given& given, DType dtype) {
+  Pair pair;
+  pair.name = spec.name;
+  pair.dtype = dtype;
+  pair.tokens = given.n();
+  auto a = spec.a(given);
+  if (!a) return pass(a);
+  auto b = spec.b(given);
+  if (!b) return pass(b);
+  pair.path_a = a->record;
+  pair.path_b = b->record;
+  const std::size_t bytes = spec.ids ? sizeof(TokenId) : size_of(dtype);
+  pair.compared = std::min(a->elements.size(), b->elements.size()) / bytes;
+  const Difference d = compare_bits(a->elements, b->elements, spec.ids ? DType::f32 : dtype);
+  pair.differing = d.differing;
+  pair.max_ulp = spec.ids ? 0 : d.max_ulp;
+  if (pair.path_a == pair.path_b) pair.note = "both sides took the same path, so nothing was shown";
+  return pair;
+}
+
+}  // namespace
+
+Result<Plant> parse_plant(std::string_view name) {
+  if (name == "flip-bit") return Plant::flip_bit;
+  if (name == "stale-row") return Plant::stale_row;
+  return fail(Code::invalid_argument, fmt::format("no fault is called \"{}\": there are flip-bit and stale-row", name));
+}
+
+Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& options, double budget_seconds,
+                           const VerifyCallbacks& callbacks, VerifyReport& report) {
+  const ModelConfig& config = loaded.model->config();
+  const Pos wanted = options.tokens > 0 ? options.tokens : std::min<Pos>(config.context, 128);
+  if (wanted < 2 || wanted > config.context) {
+    return fail(Code::invalid_argument,
+                fmt::format("sequences of {} tokens: must be 2 to the model's context of {}", wanted, config.context));
+  }
+  const Ids ids = random_ids(config, wanted, options.seed, 0), others = random_ids(config, wanted, options.seed, 1);
+  const auto given = [&](Pos n) {
+    return Given{&loaded, Ids(ids.begin(), ids.begin() + n), Ids(others.begin(), others.begin() + n), options.plant,
+                 callbacks.keep_going};
+  };
+  const auto start = Clock::now();
+  auto cost = measure(given(wanted));
+  if (!cost) return pass(cost);
+
+  const auto specs = table();
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    Pos n = wanted;
+    if (budget_seconds > 0) {
+      const double share = (budget_seconds - seconds_since(start)) / static_cast<double>(specs.size() - i);
+      n = affordable(specs[i], *cost, wanted, share);
+    }
+    if (callbacks.on_progress) {
+      callbacks.on_progress(fmt::format("{} ({}, {} tokens)", specs[i].name, name_of(loaded.model->dtype()), n));
+    }
+    auto pair = run_pair(specs[i], given(n), loaded.model->dtype());
+    if (!pair) return pass(pair);
+    if (n < wanted) pair->note += fmt::format("{}{} of {} tokens, for the budget", pair->note.empty() ? "" : "; ", n, wanted);
+    if (callbacks.on_pair) callbacks.on_pair(*pair);
+    report.pairs.push_back(std::move(*pair));
+  }
+  return {};
+}
+
+Result<VerifyReport> verify(const VerifyOptions& options, const VerifyCallbacks& callbacks) {
+  VerifyReport report;
+  for (const DType dtype : options.dtypes) {
+    const auto start = Clock::now();
+    auto loaded = engine::load(options.model, dtype, [&](double) { return !callbacks.keep_going || callbacks.keep_going(); });
+    if (!loaded) return pass(loaded);
+    double budget = options.budget_seconds / static_cast<double>(options.dtypes.size());
+    // Loading counts, but what is left must not turn into "no budget".
+    if (budget > 0) budget = std::max(0.001, budget - seconds_since(start));
+    if (auto ok = verify_loaded(*loaded, options, budget, callbacks, report); !ok) return pass(ok);
+  }
+  report.equal = std::any_of(report.pairs.begin(), report.pairs.end(), [](const Pair& p) { return !p.skipped; }) &&
+                 std::all_of(report.pairs.begin(), report.pairs.end(), [](const Pair& p) { return p.skipped || p.equal(); });
+  return report;
+}
+
+}  // namespace stet::lab

@@ -1,0 +1,110 @@
+#include "lab/wrap.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace stet::lab {
+
+void ObservedCache::note(std::string event) {
+  if (!events_.empty() && events_.back().first == event) {
+    ++events_.back().second;
+  } else {
+    events_.emplace_back(std::move(event), 1);
+  }
+}
+
+Result<void> ObservedCache::truncate(Seq seq, Pos len) {
+  auto done = inner_->truncate(seq, len);
+  if (done) note(fmt::format("truncate to {}", len));
+  return done;
+}
+
+Result<std::unique_ptr<Step>> ObservedCache::begin(std::span<const Append> appends) {
+  auto step = inner_->begin(appends);
+  if (step) {
+    std::string rows;
+    for (const Append& append : appends) rows += fmt::format("{}{}", rows.empty() ? "" : "+", append.tokens);
+    note(std::move(rows));
+  }
+  return step;
+}
+
+std::string ObservedCache::record() const {
+  std::string text = "contiguous, rows a step:";
+  constexpr std::size_t kShown = 6;
+  for (std::size_t i = 0; i < events_.size() && i < kShown; ++i) {
+    text += fmt::format(" {}", events_[i].first);
+    if (events_[i].second > 1) text += fmt::format(" ({} times)", events_[i].second);
+  }
+  if (events_.size() > kShown) {
+    // The rest as a number, so that records differ when the paths do.
+    std::uint64_t digest = 14695981039346656037U;  // FNV-1a
+    for (const auto& [event, times] : events_) {
+      for (const char c : event + fmt::format("*{};", times)) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    }
+    text += fmt::format(" ... {} more (digest {:016x})", events_.size() - kShown, digest);
+  }
+  if (options().poison) text += ", unused slots NaN";
+  return text;
+}
+
+namespace {
+
+class PlantedStep final : public ForwardingStep {
+ public:
+  PlantedStep(std::unique_ptr<Step> inner, Plant plant, Pos position, CacheSpec spec)
+      : ForwardingStep(std::move(inner)), plant_(plant), position_(position), spec_(std::move(spec)) {}
+
+  void write(int layer, HeadRange heads, Rows k, Rows v) noexcept override {
+    const int row = layer == 0 ? damaged_row() : -1;
+    if (row < 0) return inner_->write(layer, heads, k, v);
+    // Copies of this step's keys and values, with the damage in them.
+    const auto& shape = spec_.layers[0];
+    std::vector<std::byte> keys = copy(k, shape.kv_heads * shape.k_dim), values = copy(v, shape.kv_heads * shape.v_dim);
+    const std::size_t k_bytes = keys.size() / static_cast<std::size_t>(rows()), at = static_cast<std::size_t>(row) * k_bytes;
+    if (plant_ == Plant::flip_bit) {
+      const auto element = static_cast<std::size_t>(heads.begin * shape.k_dim) * size_of(k.type);
+      keys[at + element] ^= std::byte{1};  // little endian: the lowest bit of the fraction
+    } else if (row > 0) {
+      const std::size_t v_bytes = values.size() / static_cast<std::size_t>(rows());
+      std::memcpy(keys.data() + at, keys.data() + at - k_bytes, k_bytes);
+      std::memcpy(values.data() + static_cast<std::size_t>(row) * v_bytes, values.data() + static_cast<std::size_t>(row - 1) * v_bytes, v_bytes);
+    } else {
+      std::fill(keys.begin() + static_cast<std::ptrdiff_t>(at), keys.begin() + static_cast<std::ptrdiff_t>(at + k_bytes), std::byte{0});
+    }
+    inner_->write(layer, heads, {k.type, keys.data(), k_bytes}, {v.type, values.data(), values.size() / static_cast<std::size_t>(rows())});
+  }
+
+ private:
+  int rows() const noexcept {
+    const Slice& last = slices().back();
+    return last.row + last.tokens;
+  }
+  int damaged_row() const noexcept {
+    for (const Slice& s : slices()) {
+      if (position_ >= s.first && position_ < s.first + s.tokens) return s.row + static_cast<int>(position_ - s.first);
+    }
+    return -1;
+  }
+  std::vector<std::byte> copy(Rows from, int columns) const {
+    const std::size_t bytes = static_cast<std::size_t>(columns) * size_of(from.type);
+    std::vector<std::byte> to(bytes * static_cast<std::size_t>(rows()));
+    for (int r = 0; r < rows(); ++r) std::memcpy(to.data() + static_cast<std::size_t>(r) * bytes, from.data + static_cast<std::size_t>(r) * from.row_stride, bytes);
+    return to;
+  }
+
+  Plant plant_;
+  Pos position_;
+  CacheSpec spec_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Step>> PlantedCache::begin(std::span<const Append> appends) {
+  auto step = inner_->begin(appends);
+  if (!step) return step;
+  return std::make_unique<PlantedStep>(std::move(*step), plant_, position_, spec());
+}
+
+}  // namespace stet::lab
