@@ -1,0 +1,244 @@
+// The plan by arithmetic against what the cache's allocator counts, and against numbers worked out by hand.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "kv/allocator.hpp"
+#include "kv/make_cache.hpp"
+#include "kv/plan.hpp"
+#include "kv/support.hpp"
+
+namespace stet::kv_test {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+CacheOptions options_of(Pos max_len, int max_seqs) {
+  CacheOptions options;
+  options.max_len = max_len;
+  options.max_seqs = max_seqs;
+  return options;
+}
+
+CacheSpec layers_of(std::size_t count, const LayerSpec& layer) {
+  return {std::vector<LayerSpec>(count, layer)};
+}
+
+// The size of a cache, from the layout's description, in arithmetic that cannot overflow.
+Wide exact_size(const CacheSpec& spec, const CacheOptions& options) {
+  const auto size = [](Codec codec) { return codec == Codec::f64 ? 8U : 4U; };
+  const auto lines = [](Wide bytes) { return (bytes + 63) / 64 * 64; };
+  const Wide cells = (static_cast<Wide>(options.max_len) + 15) / 16;
+  Wide total = cells * 4 + spec.layers.size() * sizeof(kv::LayerPlace);
+  total += static_cast<Wide>(options.max_seqs) * (sizeof(kv::SeqRecord) + sizeof(Slice));
+  for (const LayerSpec& layer : spec.layers) {
+    const Wide k = lines(static_cast<Wide>(layer.k_dim) * 16 * size(layer.k));
+    const Wide v = lines(static_cast<Wide>(layer.v_dim) * 16 * size(layer.v));
+    total += static_cast<Wide>(options.max_seqs) * cells * static_cast<Wide>(layer.kv_heads) * (k + v);
+  }
+  return total;
+}
+
+TEST(Plan, OfGpt2IsWhatTheShapeSays) {
+  // 12 layers x 12 heads x (64 + 64) values x 4 bytes = 72 KiB a token; 1024 tokens fill whole cells.
+  const CacheSpec spec = layers_of(12, {12, 64, 64, Codec::f32, Codec::f32, {}});
+  const auto plan = plan_cache(spec, options_of(1024, 2));
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->bytes_per_token, 73728U);
+  EXPECT_EQ(plan->bytes_per_sequence, 75497472U);
+  EXPECT_EQ(plan->reserved,
+            2U * 75497472U + 64 * 4 + 12 * sizeof(kv::LayerPlace) + 2 * (sizeof(kv::SeqRecord) + sizeof(Slice)));
+}
+
+TEST(Plan, RoundsHeadsToCacheLines) {
+  // K [3][16] of f32 is 192 bytes; V [16][5] of f64 is 640; two heads; 40 tokens are 3 cells.
+  const CacheSpec spec = layers_of(1, {2, 3, 5, Codec::f32, Codec::f64, {}});
+  const auto plan = plan_cache(spec, options_of(40, 1));
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->bytes_per_token, 2U * (3 * 4 + 5 * 8));
+  EXPECT_EQ(plan->bytes_per_sequence, 3U * 2 * (192 + 640));
+  auto cache = make_cache(spec, options_of(40, 1));
+  ASSERT_TRUE(cache);
+  const CellLayout layout = *(*cache)->peek(*(*cache)->open(), 0)->layout;
+  EXPECT_EQ(layout.v_offset, 192U);
+  EXPECT_EQ(layout.head_stride, 832U);
+  EXPECT_EQ(layout.bytes, 1664U);
+}
+
+TEST(Plan, EqualsWhatTheAllocatorHandsOut) {
+  Random random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const CacheSpec spec = random_spec(random, 5, 4, 40);
+    CacheOptions options = options_of(pick(random, 1, 300), pick(random, 1, 8));
+    options.poison = chance(random, 5);
+    const auto plan = plan_cache(spec, options);
+    ASSERT_TRUE(plan);
+    std::size_t handed_out = 0;
+    auto cache = kv::make_cache(spec, options, [&](std::size_t bytes) {
+      handed_out += bytes;
+      return base::Buffer::allocate(bytes);
+    });
+    ASSERT_TRUE(cache);
+    ASSERT_EQ((*cache)->usage().reserved, plan->reserved) << i;
+    ASSERT_EQ(handed_out, plan->reserved) << i;
+    ASSERT_TRUE(exact_size(spec, options) == plan->reserved) << i;
+
+    const auto longer = plan_cache(spec, options_of(options.max_len + pick(random, 1, 40), options.max_seqs));
+    const auto more = plan_cache(spec, options_of(options.max_len, options.max_seqs + 1));
+    ASSERT_GE(longer->reserved, plan->reserved);
+    ASSERT_GT(more->reserved, plan->reserved);
+    ASSERT_GE(longer->bytes_per_sequence, plan->bytes_per_sequence);
+    ASSERT_EQ(longer->bytes_per_token, plan->bytes_per_token);
+  }
+}
+
+TEST(Plan, EveryBlockStartsOnACacheLine) {
+  Random random(2);
+  for (int i = 0; i < 200; ++i) {
+    const CacheSpec spec = random_spec(random, 4, 4, 20);
+    auto cache = make_cache(spec, options_of(pick(random, 1, 100), 3));
+    ASSERT_TRUE(cache);
+    for (int s = 0; s < 3; ++s) {
+      const Seq seq = *(*cache)->open();
+      for (int layer = 0; layer < static_cast<int>(spec.layers.size()); ++layer) {
+        const View view = *(*cache)->peek(seq, layer);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.base) % 64, 0U);
+        EXPECT_EQ(view.layout->v_offset % 64, 0U);
+        EXPECT_EQ(view.layout->head_stride % 64, 0U);
+        EXPECT_EQ(view.layout->bytes % 64, 0U);
+      }
+    }
+  }
+}
+
+// Sizes up to 2^110: those that fit are exact, the others are refused.
+TEST(Plan, NeverWrapsAround) {
+  Random random(3);
+  const auto up_to_bits = [&](int bits) {
+    return 1 + static_cast<std::int64_t>(random() >> (64 - pick(random, 1, bits)));
+  };
+  int fitting = 0, refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    CacheSpec spec;
+    for (int layer = pick(random, 1, 4); layer > 0; --layer) {
+      LayerSpec l{1, 1, 1, Codec::f64, Codec::f32, {}};
+      l.kv_heads = static_cast<int>(up_to_bits(16));
+      l.k_dim = static_cast<int>(up_to_bits(20));
+      l.v_dim = static_cast<int>(up_to_bits(20));
+      spec.layers.push_back(l);
+    }
+    const CacheOptions options = options_of(up_to_bits(36), static_cast<int>(up_to_bits(30)));
+    const Wide exact = exact_size(spec, options);
+    const auto plan = plan_cache(spec, options);
+    if (exact < static_cast<Wide>(std::numeric_limits<std::ptrdiff_t>::max())) {
+      ASSERT_TRUE(plan) << plan.error().message;
+      ASSERT_TRUE(plan->reserved == exact);
+      ++fitting;
+    } else {
+      ASSERT_FALSE(plan);
+      ASSERT_EQ(plan.error().code, Code::capacity);
+      ++refused;
+    }
+  }
+  EXPECT_GT(fitting, 1000);
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(Plan, RefusesTheLargestOfEverything) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  const CacheSpec spec = layers_of(3, {kMost, kMost, kMost, Codec::f64, Codec::f64, {}});
+  const auto plan = plan_cache(spec, options_of(Pos{1} << 36, kMost));
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, Code::capacity);
+  EXPECT_EQ(plan.error().message,
+            "cache: 3 layers for 2147483647 sequences of 68719476736 tokens need more than 9223372036854775807 bytes");
+}
+
+TEST(Plan, RefusesMoreTokensThanCellsHaveNumbers) {
+  const CacheSpec spec = layers_of(1, {1, 1, 1, Codec::f32, Codec::f32, {}});
+  EXPECT_TRUE(plan_cache(spec, options_of(Pos{1} << 36, 1)));
+  for (const Pos max_len : {(Pos{1} << 36) + 1, std::numeric_limits<Pos>::max()}) {
+    const auto plan = plan_cache(spec, options_of(max_len, 1));
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().code, Code::capacity);
+    EXPECT_NE(plan.error().message.find("max_len " + std::to_string(max_len)), std::string::npos);
+  }
+}
+
+struct Refused {
+  const char* message;
+  CacheSpec spec;
+  CacheOptions options;
+};
+
+TEST(Plan, NamesTheFieldThatCannotBe) {
+  const LayerSpec good{2, 3, 4, Codec::f32, Codec::f64, {}};
+  const auto with = [&](auto change) {
+    CacheSpec spec = layers_of(2, good);
+    change(spec.layers[1]);
+    return spec;
+  };
+  const CacheOptions fine = options_of(10, 1);
+  CacheOptions strange = fine;
+  strange.layout = static_cast<Layout>(7);
+  const Refused cases[] = {
+      {"cache: the spec has no layers", {}, fine},
+      {"cache: max_len 0 is not positive", layers_of(1, good), options_of(0, 1)},
+      {"cache: max_len -9223372036854775808 is not positive", layers_of(1, good),
+       options_of(std::numeric_limits<Pos>::min(), 1)},
+      {"cache: max_seqs 0 is not positive", layers_of(1, good), options_of(10, 0)},
+      {"cache: max_seqs -3 is not positive", layers_of(1, good), options_of(10, -3)},
+      {"cache: layout 7 is unknown", layers_of(1, good), strange},
+      {"layer 1: kv_heads 0 is not positive", with([](LayerSpec& l) { l.kv_heads = 0; }), fine},
+      {"layer 1: k_dim -1 is not positive", with([](LayerSpec& l) { l.k_dim = -1; }), fine},
+      {"layer 1: v_dim 0 is not positive", with([](LayerSpec& l) { l.v_dim = 0; }), fine},
+      {"layer 1: window -1 is negative", with([](LayerSpec& l) { l.span.window = -1; }), fine},
+      {"layer 1: codec of k 9 is unknown", with([](LayerSpec& l) { l.k = static_cast<Codec>(9); }), fine},
+      {"layer 1: codec of v 9 is unknown", with([](LayerSpec& l) { l.v = static_cast<Codec>(9); }), fine},
+  };
+  for (const Refused& refused : cases) {
+    const auto plan = plan_cache(refused.spec, refused.options);
+    ASSERT_FALSE(plan) << refused.message;
+    EXPECT_EQ(plan.error().code, Code::invalid_argument);
+    EXPECT_EQ(plan.error().message, refused.message);
+    const auto cache = make_cache(refused.spec, refused.options);
+    ASSERT_FALSE(cache);
+    EXPECT_EQ(cache.error().message, refused.message);
+  }
+}
+
+// Each allocation in turn is refused; what was had before it is given back (the address sanitizer would tell).
+TEST(Allocation, AnyRefusalIsOneError) {
+  Random random(4);
+  const CacheSpec spec = random_spec(random, 4, 3, 8);
+  const CacheOptions options = options_of(50, 3);
+  int failures = 0;
+  for (int refused = 1;; ++refused) {
+    int calls = 0;
+    const auto cache = kv::make_cache(spec, options, [&](std::size_t bytes) -> Result<base::Buffer> {
+      if (++calls == refused) return fail(Code::capacity, "planted");
+      return base::Buffer::allocate(bytes);
+    });
+    if (cache) {
+      EXPECT_EQ(calls, refused - 1);
+      EXPECT_EQ((*cache)->usage().reserved, plan_cache(spec, options)->reserved);
+      break;
+    }
+    EXPECT_EQ(cache.error().code, Code::capacity);
+    EXPECT_EQ(cache.error().message, "planted");
+    EXPECT_EQ(calls, refused);
+    ++failures;
+  }
+  EXPECT_GE(failures, 2) << "cells and tables were to be allocated apart";
+}
+
+TEST(Allocation, AnExceptionBecomesAnError) {
+  const CacheSpec spec = layers_of(1, {1, 1, 1, Codec::f32, Codec::f32, {}});
+  const auto cache =
+      kv::make_cache(spec, options_of(1, 1), [](std::size_t) -> Result<base::Buffer> { throw std::bad_alloc(); });
+  ASSERT_FALSE(cache);
+  EXPECT_EQ(cache.error().code, Code::capacity);
+}
+
+}  // namespace
+}  // namespace stet::kv_test
