@@ -14,18 +14,32 @@
 
 namespace stet {
 
+class Tokenizer;
+namespace text {
+class Vocabulary;
+Result<Tokenizer> make_tokenizer(Vocabulary vocabulary);  // src/text/model.hpp
+}  // namespace text
+
 /// GPT-2's byte-level BPE (Radford et al. 2019; the reference is openai/gpt-2 encoder.py). Immutable, so any number of
-/// threads may use one. decode(encode(text)) == text for every byte string, valid UTF-8 or not.
+/// threads may use one. decode(encode(text)) == text for every byte string, valid UTF-8 or not: an invalid byte counts
+/// as a character that is neither space, letter nor digit. What is a letter follows the Unicode version of the PCRE2
+/// library.
 class Tokenizer {
  public:
-  /// Reads a model folder: vocab.json + merges.txt (or encoder.json + vocab.bpe), else tokenizer.json. Errors name the file.
+  /// Reads a model folder: vocab.json + merges.txt (or encoder.json + vocab.bpe), else tokenizer.json. Special tokens
+  /// are those of tokenizer.json, or those that special_tokens_map.json, tokenizer_config.json and added_tokens.json
+  /// name, or, when there is none, "<|endoftext|>". Errors name the file and the line or key: Code::not_found when the
+  /// folder has no vocabulary at all, Code::unsupported for settings that ask for other results than GPT-2's algorithm
+  /// gives, Code::corrupt, Code::io.
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Special tokens spelled in the text are plain text, unless `parse_special`.
+  /// Special tokens spelled in the text are plain text, unless `parse_special`; added tokens that are not special
+  /// always count. Time n log n in the bytes. Code::invalid_argument names a byte that the vocabulary has no token for,
+  /// and its place; a vocabulary with all 256 encodes everything.
   Result<std::vector<TokenId>> encode(std::string_view text, bool parse_special = false) const;
 
   /// The bytes that the ids stand for. Code::invalid_argument names an id that the vocabulary lacks.
@@ -42,19 +56,22 @@ class Tokenizer {
 
  private:
   struct Impl;
+  friend Result<Tokenizer> text::make_tokenizer(text::Vocabulary vocabulary);
   explicit Tokenizer(std::unique_ptr<const Impl> impl) noexcept;
   std::unique_ptr<const Impl> impl_;
 };
 
 /// Decoding as tokens arrive: a character that spans tokens is held back until it is complete. The concatenation of all
-/// pieces, finish() included, equals the decoding of all ids, byte for byte.
+/// pieces, finish() included, equals the decoding of all ids, byte for byte. The tokenizer must outlive it and stay in
+/// place.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) noexcept : tokenizer_(&tokenizer) {}
 
-  /// The bytes that became complete with this token; invalid UTF-8 passes as soon as it cannot become valid.
+  /// The bytes that became complete with this token; invalid UTF-8 passes as soon as it cannot become valid. Nothing
+  /// for an id that the vocabulary lacks.
   std::string push(TokenId id);
-  /// What was held back.
+  /// What was held back. The decoder is then as new.
   std::string finish();
 
  private:
