@@ -1,0 +1,43 @@
+#include "json.hpp"
+
+#include <fmt/format.h>
+
+namespace stet::cli {
+namespace {
+
+bool valid_utf8(std::string_view text) {
+  try {
+    (void)Json(text).dump();
+    return true;
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void set_text(Json& json, std::string_view text) {
+  json["text"] = text;
+  if (valid_utf8(text)) return;
+  std::string hex;
+  for (const char c : text) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  json["text_hex"] = hex;
+}
+
+Result<Json> parse_json(std::string_view text, const std::string& name) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& e) {
+    std::string_view what = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    if (const auto at = what.find("column "); at != std::string_view::npos) {
+      return fail(Code::corrupt, fmt::format("{}: not JSON, {}", name, what.substr(at)));
+    }
+    return fail(Code::corrupt, fmt::format("{}: not JSON", name));
+  }
+}
+
+}  // namespace stet::cli

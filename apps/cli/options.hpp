@@ -1,0 +1,67 @@
+// Flags that several commands share, and strict reading of numbers: whole text, no silent overflow, no octal.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stet/engine.hpp"
+
+namespace stet::cli {
+
+/// Reads all of `text` as a number; false if it is not one or does not fit T.
+template <class T>
+bool parse_number(std::string_view text, T& value) noexcept {
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return result.ec == std::errc{} && result.ptr == text.data() + text.size();
+}
+
+/// A flag or argument that takes one string, empty and odd ones included. (CLI11's own conversions read "{}" and "010"
+/// otherwise than a user means them.)
+CLI::Option* add_text(CLI::App& app, const std::string& name, std::function<void(std::string)> set,
+                      const std::string& help);
+
+/// Which numbers a flag takes; `words` says so in the error: "--top-p: must be WORDS, not '2'".
+template <class T>
+struct Rule {
+  std::string words;
+  std::function<bool(T)> fits;
+};
+template <class T>
+Rule<T> from_to(T low, T high);  // for int and std::int64_t
+Rule<double> number_from(double low);
+
+/// A flag that takes a number; a usage error if the rule refuses it.
+template <class T>
+CLI::Option* add_number(CLI::App& app, const std::string& name, T& target, Rule<T> rule, const std::string& help) {
+  auto set = [&target, rule = std::move(rule), label = name.substr(name.rfind(',') + 1)](const std::string& text) {
+    T value{};
+    if (!parse_number(text, value) || !rule.fits(value)) {
+      throw CLI::ValidationError(label, "must be " + rule.words + ", not '" + text + "'");
+    }
+    target = value;
+  };
+  return add_text(app, name, std::move(set), help)->type_name("N");
+}
+
+/// -m, --dtype, and where a model runs --cache, --chunk and --threads.
+struct ModelFlags {
+  std::string model;  // empty: the bundled one
+  EngineOptions engine;
+};
+void add_model_flag(CLI::App& app, ModelFlags& flags);
+void add_dtype_flag(CLI::App& app, ModelFlags& flags);
+void add_engine_flags(CLI::App& app, ModelFlags& flags);
+
+void add_sampling_flags(CLI::App& app, SamplingParams& sampling);
+
+/// Ids separated by commas, spaces or line feeds, in brackets or not. Code::invalid_argument names what is not an id.
+Result<std::vector<TokenId>> parse_ids(std::string_view text);
+
+/// A flag that takes ids.
+CLI::Option* add_ids(CLI::App& app, const std::string& name, std::vector<TokenId>& target, const std::string& help);
+
+}  // namespace stet::cli
