@@ -120,7 +120,11 @@ class Builder {
 
 Result<json> parse_json(std::string_view text, std::string_view where) {
   if (const auto byte = invalid_utf8(text))
-    return fail(Code::corrupt, fmt::format("{}: not UTF-8 at byte {}", where, *byte));
+    return fail(Code::corrupt, fmt::format("{}: not UTF-8 at byte {}", where, *byte + 1));
+  // The library takes a zero byte for the end of the text and would not look at what follows.
+  if (const auto zero = text.find('\0'); zero != text.npos) {
+    return fail(Code::corrupt, fmt::format("{}: not JSON at byte {}: a zero byte", where, zero + 1));
+  }
   try {
     Builder builder;
     json::sax_parse(text, &builder);

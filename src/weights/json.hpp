@@ -17,7 +17,8 @@ inline constexpr std::size_t kMaxJsonDepth = 64;
 /// million tensors fit.
 inline constexpr std::size_t kMaxJsonValues = std::size_t{1} << 21;
 
-/// The value that `text` spells. Code::corrupt when it is not UTF-8, not JSON (both name the byte), has a key twice in
+/// The value that `text` spells. Code::corrupt when it is not UTF-8, not JSON (both name the byte, the first
+/// being 1), has a key twice in
 /// one object, or goes beyond the limits above. `where` begins every error.
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view where);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/file.hpp"
@@ -47,7 +48,9 @@ class SafetensorsSource final : public Source {
 
   /// Sorts the tensors by name. Code::corrupt when two files hold one name.
   Result<void> seal() {
-    std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
+    std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.first.name, a.second.shard) < std::tie(b.first.name, b.second.shard);
+    });
     for (auto& [info, place] : found_) {
       if (!infos_.empty() && infos_.back().name == info.name) {
         return fail(Code::corrupt,
@@ -180,11 +183,15 @@ Result<std::unique_ptr<Source>> open_single(const fs::path& path) {
 }  // namespace
 
 Result<std::unique_ptr<Source>> open_safetensors(const fs::path& path) {
-  std::error_code ignored;  // what cannot be examined is for open() to explain
-  if (!fs::is_directory(path, ignored)) return open_single(path);
+  std::error_code error;
+  const auto refuse = [&] { return fail(Code::io, fmt::format("{}: {}", path.string(), error.message())); };
+  // What is no folder, or is not there, is for open() to explain.
+  if (!fs::is_directory(path, error)) return open_single(path);
   const fs::path single = path / "model.safetensors", index = path / "model.safetensors.index.json";
-  if (fs::exists(single, ignored)) return open_single(single);
-  if (fs::exists(index, ignored)) return open_sharded(path, index);
+  if (fs::exists(single, error)) return open_single(single);
+  if (error) return refuse();
+  if (fs::exists(index, error)) return open_sharded(path, index);
+  if (error) return refuse();
   return fail(Code::not_found, fmt::format("{}: has neither {} nor {}", path.string(), single.filename().string(),
                                            index.filename().string()));
 }
