@@ -1,5 +1,5 @@
-// From logits to the next token. Deterministic: the same logits, history, parameters and counter give the same id on every
-// machine, so batching, preemption and retries cannot change a sampled text.
+// From logits to the next token. Deterministic: the same logits, history, parameters and counter give the same id on
+// every machine, so batching, preemption and retries cannot change a sampled text.
 #pragma once
 
 #include <array>
@@ -22,8 +22,16 @@ double uniform(std::uint64_t seed, std::uint64_t sequence, Pos position) noexcep
 /// [0, 1], repetition_penalty finite and > 0.
 Result<void> check(const SamplingParams& params);
 
-/// The next id. `logits` are one row in f32 or f64; `history` is the prompt and what followed (for the repetition penalty);
-/// `sequence` and `position` (of the new token) key the random number. A NaN or +infinite logit is an error that names the id.
+/// The next id. `logits` are one row in f32 or f64; `history` is the prompt and what followed (for the repetition
+/// penalty, which counts an id once); `sequence` and `position` (of the new token) key the random number.
+///
+/// Computed in double, for either type, as weights exp((logit - largest) / temperature), and drawn where the running
+/// sum of weights passes uniform() x their total. Sums run over ascending ids when neither top-k nor top-p cuts, else
+/// over descending logits; equal logits rank by ascending id everywhere, so at a border the lowest ids stay. A logit of
+/// -inf is never drawn.
+///
+/// Code::invalid_argument: parameters that check() refuses; a NaN or +infinite logit, also one that the penalty made
+/// (names the id); no finite logit; an id of the history that has no logit.
 Result<TokenId> sample(std::span<const float> logits, std::span<const TokenId> history, const SamplingParams& params,
                        std::uint64_t sequence, Pos position);
 Result<TokenId> sample(std::span<const double> logits, std::span<const TokenId> history, const SamplingParams& params,
