@@ -13,7 +13,7 @@ namespace stet::sample_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr int kDraws = 100'000;
+constexpr int kDraws = 30'000;
 
 const std::vector<double> kLogits{1.5, -0.25, 0.75, 2, -kInf, 0.75, -3, 1, 0, -1.5};
 const std::vector<TokenId> kHistory{3, 1, 3, 8};
@@ -66,14 +66,14 @@ TEST(Distribution, IsRightAlongPositionsSequencesAndSeeds) {
   }
 }
 
-// The test above can fail: it tells temperatures 4 % apart, a neighbouring top-p, and a penalty applied twice.
+// The test above can fail: it tells temperatures 8 % apart, a neighbouring top-p, and a penalty applied twice.
 TEST(Distribution, OfOtherParametersIsToldApart) {
   const auto told_apart = [](const SamplingParams& drawn, const SamplingParams& claimed) {
     const Choices expected = choices(kLogits, kHistory, claimed);
     return chi_square(count_draws(drawn, Along::position), expected.by_id(kLogits.size())) >
            chi_square_limit(expected.ids.size() - 1);
   };
-  EXPECT_TRUE(told_apart({.temperature = 1.04}, {.temperature = 1}));
+  EXPECT_TRUE(told_apart({.temperature = 1.08}, {.temperature = 1}));
   EXPECT_TRUE(told_apart({.temperature = 1, .top_p = 0.9}, {.temperature = 1, .top_p = 0.8}));
   EXPECT_TRUE(
       told_apart({.temperature = 1, .repetition_penalty = 1.7}, {.temperature = 1, .repetition_penalty = 1.7 * 1.7}));
@@ -128,7 +128,7 @@ SamplingParams random_params(std::mt19937_64& random, int vocab) {
 TEST(Distribution, EveryDrawIsTheNaiveSamplersForRandomRowsAndParameters) {
   std::mt19937_64 random(1);
   Drawn drawn;
-  for (int trial = 0; trial < 3000; ++trial) {
+  for (int trial = 0; trial < 2500; ++trial) {
     const int vocab = 1 + static_cast<int>(random() % 60);
     std::vector<double> logits(static_cast<std::size_t>(vocab));
     const bool ties = random() % 2;  // few distinct values: ranks are decided by ids
@@ -143,7 +143,7 @@ TEST(Distribution, EveryDrawIsTheNaiveSamplersForRandomRowsAndParameters) {
     compare_row(logits, history, random_params(random, vocab), drawn);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(drawn.compared, 50'000);
+  EXPECT_GT(drawn.compared, 40'000);
   EXPECT_LT(drawn.left_out, drawn.compared / 20);
 }
 
