@@ -21,6 +21,7 @@ endif()
 
 if(STET_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link) # coverage feedback from the rooms, not from the target's own file alone
+  add_custom_target(fuzzers)
 endif()
 
 # stet_room(NAME SOURCES... [LINK libraries...]): one object library a room. tools/check_deps.py checks who includes whom.
@@ -56,6 +57,7 @@ function(stet_fuzzer name)
   add_executable(${name} ${FUZZ_UNPARSED_ARGUMENTS})
   stet_link_rooms(${name} ${FUZZ_ROOMS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/targets)
+  add_dependencies(fuzzers ${name})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
