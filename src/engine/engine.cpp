@@ -13,18 +13,6 @@
 namespace stet {
 namespace {
 
-const char* name_of(Activation activation) {
-  switch (activation) {
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    case Activation::gelu_erf:
-      return "gelu_erf";
-    case Activation::relu:
-      break;
-  }
-  return "relu";
-}
-
 constexpr int kMostThreads = 1024;
 
 // Resolves the zeros and refuses what cannot be.

@@ -71,6 +71,7 @@ class Scheduler {
     Clock::time_point started, first_token;
 
     Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer);
+    bool decoding(const Request& request) const { return tokens.size() > request.prompt.size(); }
   };
 
   Result<void> admit();
