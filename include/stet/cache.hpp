@@ -1,5 +1,5 @@
-// The seam between cache, model and kernel. The cache owns which rows exist and at which positions; the model owns what a
-// query may see (Span); the attention kernel intersects the two. See docs/architecture.md.
+// The seam between cache, model and kernel. The cache owns which rows exist and at which positions; the model owns what
+// a query may see (Span); the attention kernel intersects the two. See docs/architecture.md.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ struct CellLayout {
 
 /// The stored rows of one sequence and layer, as the kernel sees them: plain pointers and numbers.
 /// Position p lives in cell `cells[p / 16 - first / 16]`, at `base + cell * layout->bytes`, slot p % 16.
-/// Only positions in [first, first + count) may be read: whatever else the cells hold is not part of the sequence and may
-/// be NaN.
+/// Only positions in [first, first + count) may be read: whatever else the cells hold is not part of the sequence and
+/// may be NaN.
 struct View {
   const std::byte* base = nullptr;
   std::span<const std::uint32_t> cells;
@@ -77,13 +77,13 @@ enum class Layout : std::uint8_t { contiguous };
 
 struct CacheOptions {
   Layout layout = Layout::contiguous;
-  Pos max_len = 0;   // tokens that one sequence can hold
-  int max_seqs = 1;  // sequences open at a time
+  Pos max_len = 0;      // tokens that one sequence can hold
+  int max_seqs = 1;     // sequences open at a time
   bool poison = false;  // fill slots that hold no row with NaN, so that a read beyond a sequence cannot go unseen
 };
 
-/// What a cache costs, by arithmetic alone. `reserved` is everything its allocator will hand out, to the byte: cells and
-/// tables, not the cache's copy of its spec.
+/// What a cache costs, by arithmetic alone. `reserved` is everything its allocator will hand out, to the byte: cells
+/// and tables, not the cache's copy of its spec.
 struct CachePlan {
   std::size_t bytes_per_token = 0;     // stored bytes of one token over all layers, without rounding
   std::size_t bytes_per_sequence = 0;  // cells of one sequence of max_len, rounding included
@@ -98,15 +98,16 @@ struct CacheUsage {
   int seqs = 0;          // open now
 };
 
-/// Handle of an open sequence. It carries a generation, so a handle that outlived its sequence is an error, never another
-/// sequence's data.
+/// Handle of an open sequence. It carries a generation, so a handle that outlived its sequence is an error, never
+/// another sequence's data.
 struct Seq {
   std::uint32_t index = 0;
   std::uint32_t generation = 0;
   friend bool operator==(const Seq&, const Seq&) = default;
 };
 
-/// One sequence's share of a step: `tokens` new rows at its end (at least 1). A sequence appears at most once in a step.
+/// One sequence's share of a step: `tokens` new rows at its end (at least 1). A sequence appears at most once in a
+/// step.
 struct Append {
   Seq seq;
   int tokens = 0;
@@ -120,8 +121,8 @@ struct Slice {
   int row = 0, tokens = 0;
 };
 
-/// A reservation for new rows, given by Cache::begin. Destroyed without commit it never happened. One is alive at a time,
-/// from begin until its commit or destruction, and it must not outlive its cache.
+/// A reservation for new rows, given by Cache::begin. Destroyed without commit it never happened. One is alive at a
+/// time, from begin until its commit or destruction, and it must not outlive its cache.
 class Step {
  public:
   Step() = default;
@@ -133,9 +134,9 @@ class Step {
   /// Cache::begin.
   virtual std::span<const Slice> slices() const noexcept = 0;
 
-  /// Encodes and stores rows [0, rows of the step) of `heads` in `layer`. k and v hold the rows of the whole step, all KV
-  /// heads. Different threads may write disjoint head ranges or layers at a time. The layer and the heads must exist, and
-  /// the step must be alive.
+  /// Encodes and stores rows [0, rows of the step) of `heads` in `layer`. k and v hold the rows of the whole step, all
+  /// KV heads. Different threads may write disjoint head ranges or layers at a time. The layer and the heads must
+  /// exist, and the step must be alive.
   virtual void write(int layer, HeadRange heads, Rows k, Rows v) noexcept = 0;
 
   /// What the queries of a slice read: the stored rows and the ones written in this step. Valid until commit or
@@ -185,8 +186,8 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, const CacheOptions& options)
 /// A cache that has reserved exactly plan_cache(spec, options)->reserved bytes. Code::capacity when the system refuses.
 Result<std::unique_ptr<Cache>> make_cache(const CacheSpec& spec, const CacheOptions& options);
 
-/// Decodes one stored row of a head into `out` (k_dim or v_dim values). Code::invalid_argument when the position, the head
-/// or the length of `out` does not fit the view.
+/// Decodes one stored row of a head into `out` (k_dim or v_dim values). Code::invalid_argument when the position, the
+/// head or the length of `out` does not fit the view.
 Result<void> read_key(const View& view, int head, Pos pos, std::span<double> out);
 Result<void> read_value(const View& view, int head, Pos pos, std::span<double> out);
 

@@ -41,18 +41,18 @@ struct ModelInfo {
   bool tied_head = true, has_tokenizer = false;
   std::optional<TokenId> bos, eos;
   std::int64_t parameters = 0;
-  std::size_t weight_bytes = 0;            // as held in memory with this dtype, packing included
-  std::size_t cache_bytes_per_token = 0;   // with this dtype
-  std::size_t cache_bytes = 0;             // reserved for max_seqs x max_len
-  std::size_t scratch_bytes = 0;           // activations of the largest step
+  std::size_t weight_bytes = 0;           // as held in memory with this dtype, packing included
+  std::size_t cache_bytes_per_token = 0;  // with this dtype
+  std::size_t cache_bytes = 0;            // reserved for max_seqs x max_len
+  std::size_t scratch_bytes = 0;          // activations of the largest step
 };
 
 struct Request {
   std::vector<TokenId> prompt;  // at least one id, fewer than the context
   int max_new = 100;            // 0: prefill only
   SamplingParams sampling;
-  std::uint64_t sequence = 0;      // keys the random numbers together with sampling.seed
-  std::vector<std::string> stop;   // ends the text before the first of these (needs a tokenizer)
+  std::uint64_t sequence = 0;     // keys the random numbers together with sampling.seed
+  std::vector<std::string> stop;  // ends the text before the first of these (needs a tokenizer)
   bool ignore_eos = false;
 };
 
@@ -67,8 +67,8 @@ struct Completion {
   double decode_seconds = 0;   // from the first new token to the last
 };
 
-/// A new token of request `index`. `piece` is the text that became certain with it: it may be empty (half a character, or the
-/// start of a stop string), and the last call of a request (`id` empty) brings the rest.
+/// A new token of request `index`. `piece` is the text that became certain with it: it may be empty (half a character,
+/// or the start of a stop string), and the last call of a request (`id` empty) brings the rest.
 struct TokenEvent {
   std::size_t index = 0;
   std::optional<TokenId> id;
@@ -85,8 +85,9 @@ struct Logits {
 /// One thread uses an engine at a time.
 class Engine {
  public:
-  /// `model`: a Hugging Face GPT-2 folder, or "random:gpt2", "random:char,ctx=16384", ... A model without vocabulary files
-  /// loads without a tokenizer. `progress` (may be empty) is told the fraction loaded; false gives up (Code::interrupted).
+  /// `model`: a Hugging Face GPT-2 folder, or "random:gpt2", "random:char,ctx=16384", ... A model without vocabulary
+  /// files loads without a tokenizer. `progress` (may be empty) is told the fraction loaded; false gives up
+  /// (Code::interrupted).
   static Result<Engine> load(const std::string& model, const EngineOptions& options,
                              const std::function<bool(double)>& progress = {});
 
@@ -98,16 +99,16 @@ class Engine {
   ~Engine();
 
   const ModelInfo& info() const noexcept;
-  const EngineOptions& options() const noexcept;   // with threads and max_len resolved
-  const Tokenizer* tokenizer() const noexcept;     // null: ids only
-  CacheUsage cache_usage() const noexcept;         // peak `used`, `tokens` and `seqs` of the last generate()
+  const EngineOptions& options() const noexcept;  // with threads and max_len resolved
+  const Tokenizer* tokenizer() const noexcept;    // null: ids only
+  CacheUsage cache_usage() const noexcept;        // peak `used`, `tokens` and `seqs` of the last generate()
 
   /// Checks one request without running it: sampling ranges, ids, prompt against context (both numbers named).
   Result<void> check(const Request& request) const;
 
-  /// Runs all requests, at most max_seqs at a time, as ragged batches. `keep_going` (may be empty) is asked before every
-  /// step; when it or `on_token` (may be empty) answers false everything stops: what was made so far is returned with reason
-  /// `interrupted`. An error leaves no sequence open.
+  /// Runs all requests, at most max_seqs at a time, as ragged batches. `keep_going` (may be empty) is asked before
+  /// every step; when it or `on_token` (may be empty) answers false everything stops: what was made so far is returned
+  /// with reason `interrupted`. An error leaves no sequence open.
   Result<std::vector<Completion>> generate(std::span<const Request> requests,
                                            const std::function<bool(const TokenEvent&)>& on_token = {},
                                            const std::function<bool()>& keep_going = {});

@@ -30,7 +30,9 @@ using Result = tl::expected<T, Error>;
 using Failure = tl::unexpected<Error>;
 
 /// `return fail(Code::capacity, "...")` from any function that returns a Result.
-inline Failure fail(Code code, std::string message) { return Failure(Error{code, std::move(message)}); }
+inline Failure fail(Code code, std::string message) {
+  return Failure(Error{code, std::move(message)});
+}
 
 /// `if (!r) return pass(r);` hands the error of one Result on as the error of another.
 template <class T>

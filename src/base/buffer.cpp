@@ -7,7 +7,9 @@
 
 namespace stet::base {
 
-void Buffer::Free::operator()(std::byte* p) const noexcept { ::operator delete[](p, std::align_val_t{kAlign}); }
+void Buffer::Free::operator()(std::byte* p) const noexcept {
+  ::operator delete[](p, std::align_val_t{kAlign});
+}
 
 Result<Buffer> Buffer::allocate(std::size_t bytes) {
   // Above PTRDIFF_MAX no object can exist, and sanitizers treat the request itself as a fault.

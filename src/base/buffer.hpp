@@ -11,7 +11,9 @@ namespace stet::base {
 
 inline constexpr std::size_t kAlign = 64;
 
-constexpr std::size_t align_up(std::size_t n, std::size_t to = kAlign) noexcept { return (n + to - 1) / to * to; }
+constexpr std::size_t align_up(std::size_t n, std::size_t to = kAlign) noexcept {
+  return (n + to - 1) / to * to;
+}
 
 class Buffer {
  public:

@@ -13,7 +13,9 @@
 namespace stet::base {
 namespace {
 
-std::string system_reason(int error) { return std::generic_category().message(error); }
+std::string system_reason(int error) {
+  return std::generic_category().message(error);
+}
 
 }  // namespace
 
@@ -39,7 +41,8 @@ Result<File> File::open(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // NOLINT(*-vararg)
   if (fd < 0) {
     const int reason = errno;
-    return fail(reason == ENOENT ? Code::not_found : Code::io, fmt::format("{}: {}", path.string(), system_reason(reason)));
+    return fail(reason == ENOENT ? Code::not_found : Code::io,
+                fmt::format("{}: {}", path.string(), system_reason(reason)));
   }
   File file(path, fd, 0);
   struct stat status {};
@@ -59,8 +62,8 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
       return fail(Code::io, fmt::format("{}: offset {}: {}", path_.string(), offset, system_reason(errno)));
     }
     if (n == 0) {
-      return fail(Code::io, fmt::format("{}: ends at offset {}, {} bytes before it should", path_.string(), offset,
-                                        out.size()));
+      return fail(Code::io,
+                  fmt::format("{}: ends at offset {}, {} bytes before it should", path_.string(), offset, out.size()));
     }
     out = out.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);

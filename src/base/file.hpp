@@ -26,7 +26,6 @@ class File {
   /// Fills `out` from `offset`. Code::io names path and offset when the file ends before. Safe from several threads.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const;
 
-
  private:
   File(std::filesystem::path path, int fd, std::uint64_t size) noexcept;
   std::filesystem::path path_;

@@ -24,12 +24,14 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& config) {
     return fail(Code::invalid_argument, fmt::format("{} threads: must be 1 to {}", o.threads, kMostThreads));
   }
   if (o.threads == 0) o.threads = std::min(base::available_cpus(), kMostThreads);
-  if (o.chunk < 1) return fail(Code::invalid_argument, fmt::format("a chunk of {} tokens: must be at least 1", o.chunk));
+  if (o.chunk < 1)
+    return fail(Code::invalid_argument, fmt::format("a chunk of {} tokens: must be at least 1", o.chunk));
   if (o.max_seqs < 1) {
     return fail(Code::invalid_argument, fmt::format("{} sequences at a time: must be at least 1", o.max_seqs));
   }
   if (o.max_len < 0 || o.max_len > config.context) {
-    return fail(Code::capacity, fmt::format("sequences of {} tokens: the model's context is {}", o.max_len, config.context));
+    return fail(Code::capacity,
+                fmt::format("sequences of {} tokens: the model's context is {}", o.max_len, config.context));
   }
   if (o.max_len == 0) o.max_len = config.context;
   // No step is longer than a full sequence for each of them.
@@ -45,7 +47,9 @@ CacheOptions cache_options(const EngineOptions& o) {
   return c;
 }
 
-engine::Policy policy(const EngineOptions& o) { return {o.chunk, o.max_seqs, o.cache == CacheMode::none}; }
+engine::Policy policy(const EngineOptions& o) {
+  return {o.chunk, o.max_seqs, o.cache == CacheMode::none};
+}
 
 Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const EngineOptions& o) {
   const auto sizes = model::sizes(c, o.dtype, engine::step_rows(policy(o)));
@@ -146,10 +150,18 @@ Result<ModelInfo> Engine::inspect(const std::string& model, const EngineOptions&
   return describe(model, *config, *resolved);
 }
 
-const ModelInfo& Engine::info() const noexcept { return impl_->info; }
-const EngineOptions& Engine::options() const noexcept { return impl_->options; }
-const Tokenizer* Engine::tokenizer() const noexcept { return impl_->bench().tokenizer; }
-CacheUsage Engine::cache_usage() const noexcept { return impl_->peak; }
+const ModelInfo& Engine::info() const noexcept {
+  return impl_->info;
+}
+const EngineOptions& Engine::options() const noexcept {
+  return impl_->options;
+}
+const Tokenizer* Engine::tokenizer() const noexcept {
+  return impl_->bench().tokenizer;
+}
+CacheUsage Engine::cache_usage() const noexcept {
+  return impl_->peak;
+}
 
 Result<void> Engine::check(const Request& request) const {
   return engine::check_request(request, impl_->loaded.model->config(), impl_->options.max_len,
@@ -181,7 +193,8 @@ Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<
   const ModelConfig& config = impl_->loaded.model->config();
   if (ids.empty()) return fail(Code::invalid_argument, "no token to compute logits for");
   if (static_cast<Pos>(ids.size()) > impl_->options.max_len) {
-    return fail(Code::capacity, fmt::format("{} tokens are more than the model's context of {}", ids.size(), impl_->options.max_len));
+    return fail(Code::capacity,
+                fmt::format("{} tokens are more than the model's context of {}", ids.size(), impl_->options.max_len));
   }
   Logits logits;
   logits.type = impl_->options.dtype;
@@ -202,7 +215,8 @@ Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<
       }
       while (from < end) {
         if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
-        const int n = static_cast<int>(std::min<std::size_t>(end - from, static_cast<std::size_t>(impl_->options.chunk)));
+        const int n =
+            static_cast<int>(std::min<std::size_t>(end - from, static_cast<std::size_t>(impl_->options.chunk)));
         const Append append{*seq, n};
         auto step = impl_->cache->begin({&append, 1});
         if (!step) return pass(step);

@@ -40,7 +40,8 @@ Result<ModelConfig> config_of(const std::string& spec) {
   return random->config;
 }
 
-Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress, const Tables& tables) {
+Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress,
+                    const Tables& tables) {
   if (auto ok = check_cpu(); !ok) return pass(ok);
   Loaded loaded;
   loaded.name = spec;
@@ -60,8 +61,8 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
       auto tokenizer = Tokenizer::load(spec);
       if (!tokenizer) return pass(tokenizer);
       if (tokenizer->vocab_size() > config.vocab) {
-        return fail(Code::corrupt, fmt::format("{}: the tokenizer has ids up to {}, config.json a vocab_size of {}", spec,
-                                               tokenizer->vocab_size() - 1, config.vocab));
+        return fail(Code::corrupt, fmt::format("{}: the tokenizer has ids up to {}, config.json a vocab_size of {}",
+                                               spec, tokenizer->vocab_size() - 1, config.vocab));
       }
       loaded.tokenizer = std::move(*tokenizer);
     }
@@ -88,7 +89,8 @@ Result<void> check_request(const Request& request, const ModelConfig& config, Po
       return fail(Code::invalid_argument, fmt::format("token id {} is not in the vocabulary of {}", id, config.vocab));
     }
   }
-  if (request.max_new < 0) return fail(Code::invalid_argument, fmt::format("{} new tokens: must not be negative", request.max_new));
+  if (request.max_new < 0)
+    return fail(Code::invalid_argument, fmt::format("{} new tokens: must not be negative", request.max_new));
   if (!request.stop.empty() && !has_tokenizer) {
     return fail(Code::invalid_argument, "stop strings need a tokenizer, and this model has none");
   }

@@ -9,11 +9,15 @@
 namespace stet::engine {
 namespace {
 
-double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+double seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
 
 }  // namespace
 
-int step_rows(const Policy& policy) noexcept { return std::max(policy.chunk, policy.max_seqs); }
+int step_rows(const Policy& policy) noexcept {
+  return std::max(policy.chunk, policy.max_seqs);
+}
 
 Scheduler::Active::Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer)
     : index(i), seq(s), tokens(request.prompt), matcher(request.stop), started(Clock::now()) {
@@ -82,7 +86,8 @@ Result<void> Scheduler::step() {
   }
   const auto row_bytes = static_cast<std::size_t>(bench_.model->config().vocab) * size_of(bench_.model->dtype());
   logits_.resize(std::max(logits_.size(), rows.size() * row_bytes));
-  if (auto ok = bench_.model->forward(*bench_.pool, **begun, ids, {rows, logits_.data()}, *bench_.workspace); !ok) return ok;
+  if (auto ok = bench_.model->forward(*bench_.pool, **begun, ids, {rows, logits_.data()}, *bench_.workspace); !ok)
+    return ok;
   (*begun)->commit();
   begun->reset();
 

@@ -19,7 +19,8 @@
 
 namespace stet::engine {
 
-/// How steps are made. A step has at most step_rows(policy) rows: every sequence that decodes gets one, prompts share the rest.
+/// How steps are made. A step has at most step_rows(policy) rows: every sequence that decodes gets one, prompts share
+/// the rest.
 struct Policy {
   int chunk = 256;
   int max_seqs = 1;
@@ -63,9 +64,9 @@ class Scheduler {
   struct Active {
     std::size_t index = 0;
     Seq seq;
-    bool finished = false;        // and its sequence closed
-    std::vector<TokenId> tokens;  // the prompt and what followed
-    Pos cached = 0;               // of them, how many the cache holds
+    bool finished = false;                 // and its sequence closed
+    std::vector<TokenId> tokens;           // the prompt and what followed
+    Pos cached = 0;                        // of them, how many the cache holds
     std::optional<StreamDecoder> decoder;  // empty without a tokenizer
     sample::StopMatcher matcher;
     Clock::time_point started, first_token;

@@ -10,7 +10,9 @@
 
 namespace stet {
 
-Version version() noexcept { return {STET_VERSION, STET_COMPILER, kernels::ref_f32().name, 1}; }
+Version version() noexcept {
+  return {STET_VERSION, STET_COMPILER, kernels::ref_f32().name, 1};
+}
 
 Result<void> check_cpu() {
   if (kernels::cpu_fuses()) return {};

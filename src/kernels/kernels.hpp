@@ -1,6 +1,6 @@
-// The arithmetic of Stet, one struct a call and one table a target. Every function computes part of a result (some panels,
-// some rows, some heads), single-threaded; run.hpp spreads the parts over threads. How the work is cut is free; the order
-// within each output is fixed by docs/numerics.md, so every table gives the same bits.
+// The arithmetic of Stet, one struct a call and one table a target. Every function computes part of a result (some
+// panels, some rows, some heads), single-threaded; run.hpp spreads the parts over threads. How the work is cut is free;
+// the order within each output is fixed by docs/numerics.md, so every table gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace stet::kernels {
 template <class T>
 inline constexpr int kPanel = 256 / static_cast<int>(sizeof(T));
 
-/// A weight matrix [in, out] as panels [out / kPanel][in][kPanel], outputs side by side; the last panel is padded with 0.
+/// A weight matrix [in, out] as panels [out / kPanel][in][kPanel], outputs side by side; the last panel is padded with
+/// 0.
 template <class T>
 class Packed {
  public:

@@ -9,7 +9,8 @@ namespace stet::kernels {
 
 template <class T>
 std::size_t Packed<T>::bytes(std::int64_t in, std::int64_t out) noexcept {
-  return static_cast<std::size_t>((out + kPanel<T> - 1) / kPanel<T>) * static_cast<std::size_t>(in) * kPanel<T> * sizeof(T);
+  return static_cast<std::size_t>((out + kPanel<T> - 1) / kPanel<T>) * static_cast<std::size_t>(in) * kPanel<T> *
+         sizeof(T);
 }
 
 template <class T>

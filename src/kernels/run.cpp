@@ -6,7 +6,7 @@
 namespace stet::kernels {
 namespace {
 
-constexpr int kRowTile = 32;   // rows that reuse a panel while it is in the cache
+constexpr int kRowTile = 32;  // rows that reuse a panel while it is in the cache
 constexpr int kQueryTile = 16;
 constexpr std::size_t kActivateTile = 4096;
 
@@ -15,7 +15,9 @@ Range tile(std::size_t index, int size, int end) {
   return {begin, std::min(begin + size, end)};
 }
 
-std::size_t tiles(int n, int size) { return static_cast<std::size_t>((n + size - 1) / size); }
+std::size_t tiles(int n, int size) {
+  return static_cast<std::size_t>((n + size - 1) / size);
+}
 
 }  // namespace
 
@@ -49,7 +51,8 @@ void run_attend(base::ThreadPool& pool, const Table<T>& table, std::span<const A
   std::vector<Part> parts;
   for (const auto& op : slices) {
     for (std::size_t t = 0; t < tiles(op.tokens, kQueryTile); ++t) {
-      for (int h = 0; h < op.view.layout->kv_heads; ++h) parts.push_back({&op, tile(t, kQueryTile, op.tokens), {h, h + 1}});
+      for (int h = 0; h < op.view.layout->kv_heads; ++h)
+        parts.push_back({&op, tile(t, kQueryTile, op.tokens), {h, h + 1}});
     }
   }
   pool.run(parts.size(), [&](std::size_t i) { table.attend(*parts[i].op, parts[i].rows, parts[i].kv_heads); });

@@ -8,7 +8,8 @@
 namespace stet::lab {
 namespace {
 
-// Floating-point numbers in their order as integers: neighbours differ by 1, and -0 and +0 by 1 as well, since their bits do.
+// Floating-point numbers in their order as integers: neighbours differ by 1, and -0 and +0 by 1 as well, since their
+// bits do.
 template <class T, class Bits>
 std::uint64_t distance(T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<std::uint64_t>::max();

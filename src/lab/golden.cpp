@@ -12,7 +12,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string shown(const std::vector<TokenId>& ids) { return fmt::format("[{}]", fmt::join(ids, ", ")); }
+std::string shown(const std::vector<TokenId>& ids) {
+  return fmt::format("[{}]", fmt::join(ids, ", "));
+}
 
 Result<GoldenCheck> check_greedy(Engine& engine, const Json& entry, const std::function<bool()>& keep_going) {
   GoldenCheck check;
@@ -24,7 +26,8 @@ Result<GoldenCheck> check_greedy(Engine& engine, const Json& entry, const std::f
     auto encoded = engine.tokenizer()->encode(entry.at("prompt").get<std::string>());
     if (!encoded) return pass(encoded);
     if (*encoded != request.prompt) {
-      check.detail = fmt::format("the tokenizer gives {} for the prompt, published is {}", shown(*encoded), shown(request.prompt));
+      check.detail =
+          fmt::format("the tokenizer gives {} for the prompt, published is {}", shown(*encoded), shown(request.prompt));
       return check;
     }
   }
@@ -79,7 +82,8 @@ Result<GoldenCheck> check_logits(Engine& engine, const Json& entry, const std::f
     } else if (key == "argmax_per_position") {
       for (std::size_t r = 0; r < expected.size(); ++r) {
         std::size_t best = 0;
-        for (std::size_t i = 1; i < logits->vocab; ++i) best = value(*logits, r, i) > value(*logits, r, best) ? i : best;
+        for (std::size_t i = 1; i < logits->vocab; ++i)
+          best = value(*logits, r, i) > value(*logits, r, best) ? i : best;
         hold(best == expected[r].get<std::size_t>() ? 0 : 1, 0, 1e9);
       }
     }

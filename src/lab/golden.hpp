@@ -9,7 +9,7 @@
 namespace stet::lab {
 
 struct GoldenCheck {
-  std::string name;    // "greedy: The dog"
+  std::string name;  // "greedy: The dog"
   bool passed = false, skipped = false;
   std::string detail;  // what was expected and seen, or why it was skipped
 };

@@ -10,7 +10,9 @@
 namespace stet::lab {
 namespace {
 
-Ids slice(const Ids& ids, Pos begin, Pos end) { return {ids.begin() + begin, ids.begin() + end}; }
+Ids slice(const Ids& ids, Pos begin, Pos end) {
+  return {ids.begin() + begin, ids.begin() + end};
+}
 
 Action append(Ids ids, bool keep = true) {
   Action action;
@@ -98,7 +100,8 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
   auto made = make_cache(model.cache_spec(), options);
   if (!made) return pass(made);
   std::unique_ptr<Cache> cache = std::move(*made);
-  if (conditions.plant) cache = std::make_unique<PlantedCache>(std::move(cache), *conditions.plant, conditions.plant_position);
+  if (conditions.plant)
+    cache = std::make_unique<PlantedCache>(std::move(cache), *conditions.plant, conditions.plant_position);
   auto observed = std::make_unique<ObservedCache>(std::move(cache));
   Watched watched;
   watched.observed = observed.get();
@@ -113,7 +116,9 @@ std::string record(const ObservedCache& cache, const Conditions& conditions) {
 class Runner {
  public:
   Runner(const model::Model& model, const Schedule& schedule, const Conditions& conditions)
-      : model_(model), schedule_(schedule), pool_(conditions.threads),
+      : model_(model),
+        schedule_(schedule),
+        pool_(conditions.threads),
         row_bytes_(static_cast<std::size_t>(model.config().vocab) * size_of(model.dtype())) {
     Pos total = 0;
     for (const Pos n : schedule.lengths) {
@@ -140,7 +145,8 @@ class Runner {
     workspace_ = std::move(*workspace);
     for (const Action& action : schedule_.actions) {
       if (go && !go()) return fail(Code::interrupted, "interrupted");
-      auto done = action.truncate ? cache.truncate(seqs_[action.truncate->sequence], action.truncate->len) : step(cache, action);
+      auto done = action.truncate ? cache.truncate(seqs_[action.truncate->sequence], action.truncate->len)
+                                  : step(cache, action);
       if (!done) return done;
     }
     return {};
@@ -189,7 +195,8 @@ class Runner {
 
 }  // namespace
 
-Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions, const KeepGoing& go) {
+Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions,
+                    const KeepGoing& go) {
   const Pos longest = *std::max_element(schedule.lengths.begin(), schedule.lengths.end());
   auto watched = make_watched(model, longest, static_cast<int>(schedule.lengths.size()), conditions);
   if (!watched) return pass(watched);

@@ -1,5 +1,5 @@
-// Ways to the same logits. A schedule says how sequences go through a cache; running it gives the logits of every position
-// and a record of what really happened.
+// Ways to the same logits. A schedule says how sequences go through a cache; running it gives the logits of every
+// position and a record of what really happened.
 #pragma once
 
 #include <functional>
@@ -36,10 +36,11 @@ struct Schedule {
 
 using Ids = std::vector<TokenId>;
 
-Schedule in_chunks(const Ids& ids, Pos chunk);        // chunk >= ids.size(): at once
-Schedule from_scratch(const Ids& ids);                // for each position the whole prefix anew
+Schedule in_chunks(const Ids& ids, Pos chunk);             // chunk >= ids.size(): at once
+Schedule from_scratch(const Ids& ids);                     // for each position the whole prefix anew
 Schedule with_detours(const Ids& ids, const Ids& others);  // wrong turns, truncated and overwritten
-Schedule ragged(const std::vector<Ids>& sequences, Pos chunk);  // together: prompts in chunks, then one token a step each
+Schedule ragged(const std::vector<Ids>& sequences,
+                Pos chunk);  // together: prompts in chunks, then one token a step each
 
 /// How a path is run.
 struct Conditions {
@@ -59,7 +60,8 @@ struct Outcome {
 /// Stop is asked between steps; Code::interrupted.
 using KeepGoing = std::function<bool()>;
 
-Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions, const KeepGoing& go);
+Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions,
+                    const KeepGoing& go);
 
 /// Token ids that the engine's own step loop makes, cached or from scratch.
 Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n, const SamplingParams& sampling,

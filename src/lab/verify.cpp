@@ -14,7 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Seconds for one token alone, and for one row among many.
 struct Cost {
@@ -51,11 +53,19 @@ struct Spec {
   bool ids = false;                                      // the elements are token ids
 };
 
-Result<Outcome> once(const Given& g) { return g.path(in_chunks(g.ids, g.n())); }
-Result<Outcome> by_token(const Given& g) { return g.path(in_chunks(g.ids, 1)); }
+Result<Outcome> once(const Given& g) {
+  return g.path(in_chunks(g.ids, g.n()));
+}
+Result<Outcome> by_token(const Given& g) {
+  return g.path(in_chunks(g.ids, 1));
+}
 
-double linear(const Cost& c, double n) { return n * (c.token + c.row); }
-double quadratic(const Cost& c, double n) { return n * c.token + n * n / 2 * c.row; }
+double linear(const Cost& c, double n) {
+  return n * (c.token + c.row);
+}
+double quadratic(const Cost& c, double n) {
+  return n * c.token + n * n / 2 * c.row;
+}
 
 Spec chunks(Pos c) {
   return {fmt::format("prefill: chunks of {}", c), once,
@@ -91,11 +101,12 @@ Spec batch() {
       auto one = g.path(in_chunks(ids, 5));
       if (!one) return one;
       all.elements.insert(all.elements.end(), one->elements.begin(), one->elements.end());
-      all.record += (all.record.empty() ? "" : "; ") + one->record;
+      all.record += fmt::format("{}{}", all.record.empty() ? "" : "; ", one->record);
     }
     return all;
   };
-  return {"batch: ragged and alone", alone, together, [](const Cost& c, double n) { return 4 * n * (c.token + c.row); }};
+  return {"batch: ragged and alone", alone, together,
+          [](const Cost& c, double n) { return 4 * n * (c.token + c.row); }};
 }
 
 Spec ids_made(const std::string& name, SamplingParams sampling) {
@@ -167,10 +178,13 @@ Result<Cost> measure(const Given& given) {
   return cost;
 }
 
-// The longest length up to `most` that a share of the budget pays for; at least 2, since a pair is never dropped.
+// Shorter than this, some pairs would have one path only.
+constexpr Pos kShortest = 4;
+
+// The longest length up to `most` that a share of the budget pays for; a pair is never dropped.
 Pos affordable(const Spec& spec, const Cost& cost, Pos most, double share) {
   Pos n = most;
-  while (n > 2 && spec.seconds(cost, static_cast<double>(n)) > share) --n;
+  while (n > kShortest && spec.seconds(cost, static_cast<double>(n)) > share) --n;
   return n;
 }
 
@@ -206,9 +220,9 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
                            const VerifyCallbacks& callbacks, VerifyReport& report) {
   const ModelConfig& config = loaded.model->config();
   const Pos wanted = options.tokens > 0 ? options.tokens : std::min<Pos>(config.context, 128);
-  if (wanted < 2 || wanted > config.context) {
-    return fail(Code::invalid_argument,
-                fmt::format("sequences of {} tokens: must be 2 to the model's context of {}", wanted, config.context));
+  if (wanted < kShortest || wanted > config.context) {
+    return fail(Code::invalid_argument, fmt::format("sequences of {} tokens: must be {} to the model's context of {}",
+                                                    wanted, kShortest, config.context));
   }
   const Ids ids = random_ids(config, wanted, options.seed, 0), others = random_ids(config, wanted, options.seed, 1);
   const auto given = [&](Pos n) {
@@ -231,7 +245,8 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
     }
     auto pair = run_pair(specs[i], given(n), loaded.model->dtype());
     if (!pair) return pass(pair);
-    if (n < wanted) pair->note += fmt::format("{}{} of {} tokens, for the budget", pair->note.empty() ? "" : "; ", n, wanted);
+    if (n < wanted)
+      pair->note += fmt::format("{}{} of {} tokens, for the budget", pair->note.empty() ? "" : "; ", n, wanted);
     if (callbacks.on_pair) callbacks.on_pair(*pair);
     report.pairs.push_back(std::move(*pair));
   }
@@ -242,15 +257,17 @@ Result<VerifyReport> verify(const VerifyOptions& options, const VerifyCallbacks&
   VerifyReport report;
   for (const DType dtype : options.dtypes) {
     const auto start = Clock::now();
-    auto loaded = engine::load(options.model, dtype, [&](double) { return !callbacks.keep_going || callbacks.keep_going(); });
+    auto loaded =
+        engine::load(options.model, dtype, [&](double) { return !callbacks.keep_going || callbacks.keep_going(); });
     if (!loaded) return pass(loaded);
     double budget = options.budget_seconds / static_cast<double>(options.dtypes.size());
     // Loading counts, but what is left must not turn into "no budget".
     if (budget > 0) budget = std::max(0.001, budget - seconds_since(start));
     if (auto ok = verify_loaded(*loaded, options, budget, callbacks, report); !ok) return pass(ok);
   }
-  report.equal = std::any_of(report.pairs.begin(), report.pairs.end(), [](const Pair& p) { return !p.skipped; }) &&
-                 std::all_of(report.pairs.begin(), report.pairs.end(), [](const Pair& p) { return p.skipped || p.equal(); });
+  report.equal =
+      std::any_of(report.pairs.begin(), report.pairs.end(), [](const Pair& p) { return !p.skipped; }) &&
+      std::all_of(report.pairs.begin(), report.pairs.end(), [](const Pair& p) { return p.skipped || p.equal(); });
   return report;
 }
 

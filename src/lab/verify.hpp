@@ -1,4 +1,5 @@
-// Paths run against each other, logits compared bit by bit: the promise of docs/numerics.md, put to the test on any model.
+// Paths run against each other, logits compared bit by bit: the promise of docs/numerics.md, put to the test on any
+// model.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@ namespace stet::lab {
 struct VerifyOptions {
   std::string model;
   std::vector<DType> dtypes = {DType::f32, DType::f64};  // separate runs, never compared with each other
-  Pos tokens = 0;             // longest sequence; 0: the context, at most 128
-  double budget_seconds = 0;  // for everything; 0: none. Shrinks lengths, never pairs
-  std::optional<Plant> plant;  // damages one side of each pair
-  std::uint64_t seed = 0;      // of the token ids
+  Pos tokens = 0;                                        // longest sequence; 0: the context, at most 128
+  double budget_seconds = 0;                             // for everything; 0: none. Shrinks lengths, never pairs
+  std::optional<Plant> plant;                            // damages one side of each pair
+  std::uint64_t seed = 0;                                // of the token ids
 };
 
 /// "flip-bit" or "stale-row".
@@ -29,12 +30,12 @@ Result<Plant> parse_plant(std::string_view name);
 struct Pair {
   std::string name;  // "prefill/chunks of 16"
   DType dtype = DType::f32;
-  Pos tokens = 0;                            // length of its sequences
-  std::size_t compared = 0, differing = 0;   // elements: logits, or ids for pairs that sample
-  std::uint64_t max_ulp = 0;                 // largest distance in units in the last place; 0 for ids
-  std::string path_a, path_b;                // what each side really did
-  bool skipped = false;                      // with the reason in `note`
-  std::string note;                          // "100 of 1024 tokens: budget", ...
+  Pos tokens = 0;                           // length of its sequences
+  std::size_t compared = 0, differing = 0;  // elements: logits, or ids for pairs that sample
+  std::uint64_t max_ulp = 0;                // largest distance in units in the last place; 0 for ids
+  std::string path_a, path_b;               // what each side really did
+  bool skipped = false;                     // with the reason in `note`
+  std::string note;                         // "100 of 1024 tokens: budget", ...
 
   /// Something was compared, over two different paths, and no bit differed.
   bool equal() const { return compared > 0 && differing == 0 && path_a != path_b; }
@@ -46,9 +47,9 @@ struct VerifyReport {
 };
 
 struct VerifyCallbacks {
-  std::function<void(const Pair&)> on_pair;            // a pair is done
-  std::function<void(std::string_view)> on_progress;   // what is being done now
-  std::function<bool()> keep_going;                    // false: Code::interrupted
+  std::function<void(const Pair&)> on_pair;           // a pair is done
+  std::function<void(std::string_view)> on_progress;  // what is being done now
+  std::function<bool()> keep_going;                   // false: Code::interrupted
 };
 
 Result<VerifyReport> verify(const VerifyOptions& options, const VerifyCallbacks& callbacks);

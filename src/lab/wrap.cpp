@@ -41,7 +41,8 @@ std::string ObservedCache::record() const {
     // The rest as a number, so that records differ when the paths do.
     std::uint64_t digest = 14695981039346656037U;  // FNV-1a
     for (const auto& [event, times] : events_) {
-      for (const char c : event + fmt::format("*{};", times)) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
+      for (const char c : event + fmt::format("*{};", times))
+        digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
     }
     text += fmt::format(" ... {} more (digest {:016x})", events_.size() - kShown, digest);
   }
@@ -62,18 +63,22 @@ class PlantedStep final : public ForwardingStep {
     // Copies of this step's keys and values, with the damage in them.
     const auto& shape = spec_.layers[0];
     std::vector<std::byte> keys = copy(k, shape.kv_heads * shape.k_dim), values = copy(v, shape.kv_heads * shape.v_dim);
-    const std::size_t k_bytes = keys.size() / static_cast<std::size_t>(rows()), at = static_cast<std::size_t>(row) * k_bytes;
+    const std::size_t k_bytes = keys.size() / static_cast<std::size_t>(rows()),
+                      at = static_cast<std::size_t>(row) * k_bytes;
     if (plant_ == Plant::flip_bit) {
       const auto element = static_cast<std::size_t>(heads.begin * shape.k_dim) * size_of(k.type);
       keys[at + element] ^= std::byte{1};  // little endian: the lowest bit of the fraction
     } else if (row > 0) {
       const std::size_t v_bytes = values.size() / static_cast<std::size_t>(rows());
       std::memcpy(keys.data() + at, keys.data() + at - k_bytes, k_bytes);
-      std::memcpy(values.data() + static_cast<std::size_t>(row) * v_bytes, values.data() + static_cast<std::size_t>(row - 1) * v_bytes, v_bytes);
+      std::memcpy(values.data() + static_cast<std::size_t>(row) * v_bytes,
+                  values.data() + static_cast<std::size_t>(row - 1) * v_bytes, v_bytes);
     } else {
-      std::fill(keys.begin() + static_cast<std::ptrdiff_t>(at), keys.begin() + static_cast<std::ptrdiff_t>(at + k_bytes), std::byte{0});
+      std::fill(keys.begin() + static_cast<std::ptrdiff_t>(at),
+                keys.begin() + static_cast<std::ptrdiff_t>(at + k_bytes), std::byte{0});
     }
-    inner_->write(layer, heads, {k.type, keys.data(), k_bytes}, {v.type, values.data(), values.size() / static_cast<std::size_t>(rows())});
+    inner_->write(layer, heads, {k.type, keys.data(), k_bytes},
+                  {v.type, values.data(), values.size() / static_cast<std::size_t>(rows())});
   }
 
  private:
@@ -90,7 +95,9 @@ class PlantedStep final : public ForwardingStep {
   std::vector<std::byte> copy(Rows from, int columns) const {
     const std::size_t bytes = static_cast<std::size_t>(columns) * size_of(from.type);
     std::vector<std::byte> to(bytes * static_cast<std::size_t>(rows()));
-    for (int r = 0; r < rows(); ++r) std::memcpy(to.data() + static_cast<std::size_t>(r) * bytes, from.data + static_cast<std::size_t>(r) * from.row_stride, bytes);
+    for (int r = 0; r < rows(); ++r)
+      std::memcpy(to.data() + static_cast<std::size_t>(r) * bytes,
+                  from.data + static_cast<std::size_t>(r) * from.row_stride, bytes);
     return to;
   }
 

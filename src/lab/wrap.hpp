@@ -1,5 +1,5 @@
-// Caches that pass everything on to another one: to watch what a path really did, or to plant a fault in it. Engine, model
-// and kernels cannot tell the difference, so no code of theirs knows about experiments.
+// Caches that pass everything on to another one: to watch what a path really did, or to plant a fault in it. Engine,
+// model and kernels cannot tell the difference, so no code of theirs knows about experiments.
 #pragma once
 
 #include <cstdint>

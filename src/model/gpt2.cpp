@@ -1,4 +1,5 @@
-// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; the reference is openai/gpt-2 model.py):
+// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; the reference is openai/gpt-2
+// model.py):
 //
 //   x = wte[id] + wpe[position]
 //   for each layer:  x += attention(layer_norm(x)) ;  x += mlp(layer_norm(x))
@@ -44,8 +45,8 @@ struct Layer {
   Linear<T> qkv, attention_out, up, down;
 };
 
-// The activations of a step, carved out of one workspace: the residual stream, what a sub-layer reads and writes, and the
-// widest intermediate, which q|k|v and the MLP take in turn.
+// The activations of a step, carved out of one workspace: the residual stream, what a sub-layer reads and writes, and
+// the widest intermediate, which q|k|v and the MLP take in turn.
 template <class T>
 struct Activations {
   std::size_t width, wide;
@@ -71,13 +72,16 @@ class Gpt2 final : public Model {
  public:
   Gpt2(ModelConfig config, const kernels::Table<T>& table) : config_(std::move(config)), table_(table) {}
 
-  Result<void> load(const weights::Source& source, const std::string& prefix, const std::function<bool(double)>& progress);
+  Result<void> load(const weights::Source& source, const std::string& prefix,
+                    const std::function<bool(double)>& progress);
 
   const ModelConfig& config() const noexcept override { return config_; }
   DType dtype() const noexcept override { return kDType<T>; }
   CacheSpec cache_spec() const override { return sizes(config_, kDType<T>, 1).cache_spec; }
   std::size_t weight_bytes() const noexcept override { return sizes(config_, kDType<T>, 1).weight_bytes; }
-  std::size_t workspace_bytes(int rows) const noexcept override { return Activations<T>(config_, rows, nullptr).bytes(rows); }
+  std::size_t workspace_bytes(int rows) const noexcept override {
+    return Activations<T>(config_, rows, nullptr).bytes(rows);
+  }
 
   Result<void> forward(base::ThreadPool& pool, Step& step, std::span<const TokenId> ids, LogitsOut out,
                        base::Buffer& workspace) const override;
@@ -194,13 +198,14 @@ template <class T>
 void Gpt2<T>::norm(base::ThreadPool& pool, const Norm<T>& norm, const T* x, int rows, T* y) const {
   const auto width = static_cast<std::size_t>(config_.width);
   kernels::run_layer_norm(pool, table_,
-                          LayerNorm<T>{x, width, norm.gain.data(), norm.bias.data(), static_cast<T>(config_.norm_epsilon),
-                                       config_.width, y, width},
+                          LayerNorm<T>{x, width, norm.gain.data(), norm.bias.data(),
+                                       static_cast<T>(config_.norm_epsilon), config_.width, y, width},
                           rows);
 }
 
 template <class T>
-void Gpt2<T>::linear(base::ThreadPool& pool, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows, T* y) const {
+void Gpt2<T>::linear(base::ThreadPool& pool, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows,
+                     T* y) const {
   const auto out = static_cast<std::size_t>(linear.weight.out());
   kernels::run_matmul(pool, table_, Matmul<T>{x, x_stride, &linear.weight, linear.bias.data(), y, out}, rows);
 }
@@ -250,7 +255,8 @@ class Loader {
     if (tensor == nullptr) return fail(Code::not_found, fmt::format("tensor {} is missing", name));
     if (auto ok = source_.read(*tensor, begin, out); !ok) return ok;
     done_ += static_cast<double>(out.size());
-    if (progress_ && !progress_(std::min(1.0, done_ / total_))) return fail(Code::interrupted, "loading was interrupted");
+    if (progress_ && !progress_(std::min(1.0, done_ / total_)))
+      return fail(Code::interrupted, "loading was interrupted");
     return {};
   }
 
@@ -263,7 +269,8 @@ class Loader {
       const std::span<T> some(staging.data(), static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
       if (auto ok = read(name, static_cast<std::int64_t>(r) * columns, some); !ok) return ok;
       for (int i = 0; i < n; ++i) {
-        set(r + i, some.subspan(static_cast<std::size_t>(i) * static_cast<std::size_t>(columns), static_cast<std::size_t>(columns)));
+        set(r + i, some.subspan(static_cast<std::size_t>(i) * static_cast<std::size_t>(columns),
+                                static_cast<std::size_t>(columns)));
       }
     }
     return {};
@@ -309,12 +316,13 @@ Sizes sizes_as(const ModelConfig& c, int rows) {
   const std::int64_t width = c.width, inner = c.inner, embeddings = c.vocab * width, positions = c.context * width;
   const std::int64_t vectors = 4 * width + 3 * width + width + inner + width;  // of a layer: two norms, four biases
   const std::int64_t head = c.tied_head ? 0 : embeddings;
-  s.parameters = embeddings + head + positions + 2 * width + c.layers * (vectors + 4 * width * width + 2 * width * inner);
+  s.parameters =
+      embeddings + head + positions + 2 * width + c.layers * (vectors + 4 * width * width + 2 * width * inner);
   const auto packed = [](std::int64_t in, std::int64_t out) { return Packed<T>::bytes(in, out); };
-  s.weight_bytes = packed(width, c.vocab) * (c.tied_head ? 1 : 2) + static_cast<std::size_t>(positions + 2 * width) * sizeof(T) +
-                   static_cast<std::size_t>(c.layers) *
-                       (static_cast<std::size_t>(vectors) * sizeof(T) + packed(width, 3 * width) + packed(width, width) +
-                        packed(width, inner) + packed(inner, width));
+  s.weight_bytes =
+      packed(width, c.vocab) * (c.tied_head ? 1 : 2) + static_cast<std::size_t>(positions + 2 * width) * sizeof(T) +
+      static_cast<std::size_t>(c.layers) * (static_cast<std::size_t>(vectors) * sizeof(T) + packed(width, 3 * width) +
+                                            packed(width, width) + packed(width, inner) + packed(inner, width));
   s.workspace_bytes = Activations<T>(c, rows, nullptr).bytes(rows);
   LayerSpec layer;
   layer.kv_heads = c.kv_heads;
@@ -331,8 +339,9 @@ Sizes sizes(const ModelConfig& config, DType dtype, int rows) {
 }
 
 template <class T>
-Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source, const std::string& prefix,
-                                         const kernels::Table<T>& table, const std::function<bool(double)>& progress) {
+Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
+                                         const std::string& prefix, const kernels::Table<T>& table,
+                                         const std::function<bool(double)>& progress) {
   auto model = std::make_unique<Gpt2<T>>(config, table);
   if (auto ok = model->load(source, prefix, progress); !ok) return pass(ok);
   return model;

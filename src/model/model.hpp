@@ -35,10 +35,10 @@ class Model {
   /// Bytes of activations for steps of up to `rows` rows.
   virtual std::size_t workspace_bytes(int rows) const noexcept = 0;
 
-  /// Runs the rows of `step`; ids[r] is the token of row r. Reads positions from step.slices(), writes every layer's keys and
-  /// values into the step, which the caller commits or drops. `workspace` holds at least workspace_bytes(rows) bytes.
-  /// Code::invalid_argument names an id beyond the vocabulary or a position beyond the context; the step is then only fit to
-  /// be dropped.
+  /// Runs the rows of `step`; ids[r] is the token of row r. Reads positions from step.slices(), writes every layer's
+  /// keys and values into the step, which the caller commits or drops. `workspace` holds at least workspace_bytes(rows)
+  /// bytes. Code::invalid_argument names an id beyond the vocabulary or a position beyond the context; the step is then
+  /// only fit to be dropped.
   virtual Result<void> forward(base::ThreadPool& pool, Step& step, std::span<const TokenId> ids, LogitsOut out,
                                base::Buffer& workspace) const = 0;
 };
@@ -52,10 +52,11 @@ struct Sizes {
 /// What load() would hold, from the config alone; workspace for steps of up to `rows` rows.
 Sizes sizes(const ModelConfig& config, DType dtype, int rows);
 
-/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it). Arithmetic in f32 or f64 with the kernels of the
-/// table. `progress` is told the fraction loaded and returns false to give up (Code::interrupted).
+/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it). Arithmetic in f32 or f64 with the kernels
+/// of the table. `progress` is told the fraction loaded and returns false to give up (Code::interrupted).
 template <class T>
-Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source, const std::string& prefix,
-                                         const kernels::Table<T>& table, const std::function<bool(double)>& progress);
+Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
+                                         const std::string& prefix, const kernels::Table<T>& table,
+                                         const std::function<bool(double)>& progress);
 
 }  // namespace stet::model

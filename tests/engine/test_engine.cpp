@@ -38,7 +38,10 @@ TEST(Engine, StreamsExactlyTheTextItReturns) {
   const auto made = engine.generate({&r, 1}, [&](const TokenEvent& e) {
     EXPECT_FALSE(closed);
     streamed += e.piece;
-    if (e.id) ids.push_back(*e.id); else closed = true;
+    if (e.id)
+      ids.push_back(*e.id);
+    else
+      closed = true;
     return true;
   });
   ASSERT_TRUE(made) << made.error().message;
@@ -63,8 +66,11 @@ TEST(Engine, StopsAtTheContextAndSaysSo) {
 
 TEST(Engine, RefusesWhatCannotBeServedAndNamesIt) {
   Engine engine = load("random:char,ctx=12");
-  const auto refusal = [&](const Request& r) { return engine.check(r) ? std::string() : engine.check(r).error().message; };
-  EXPECT_THAT(refusal(request(std::vector<TokenId>(12, 1), 1)), HasSubstr("12 tokens, but must have fewer than the 12 of the model's context"));
+  const auto refusal = [&](const Request& r) {
+    return engine.check(r) ? std::string() : engine.check(r).error().message;
+  };
+  EXPECT_THAT(refusal(request(std::vector<TokenId>(12, 1), 1)),
+              HasSubstr("12 tokens, but must have fewer than the 12 of the model's context"));
   EXPECT_THAT(refusal(request({}, 1)), HasSubstr("empty"));
   EXPECT_THAT(refusal(request({1, 65}, 1)), HasSubstr("token id 65"));
   EXPECT_THAT(refusal(request({1}, -1)), HasSubstr("-1"));
@@ -155,7 +161,11 @@ TEST(Engine, StopStringEndsTheTextBeforeIt) {
 }
 
 TEST(Engine, InterruptionKeepsWhatWasMade) {
-  Engine engine = load("random:char", [] { EngineOptions o; o.max_seqs = 2; return o; }());
+  Engine engine = load("random:char", [] {
+    EngineOptions o;
+    o.max_seqs = 2;
+    return o;
+  }());
   const Request requests[] = {request({1}, 50), request({2}, 50), request({3}, 50)};
   int events = 0;
   auto made = engine.generate(requests, [&](const TokenEvent&) { return ++events < 11; });

@@ -55,7 +55,8 @@ struct MatmulCase {
     w = random_values<T>(static_cast<std::size_t>(k) * n, seed + 1);
     bias = random_values<T>(n, seed + 2);
     packed = std::move(*Packed<T>::allocate(k, n));
-    for (int i = 0; i < k; ++i) packed.set_input(i, {w.data() + static_cast<std::size_t>(i) * n, static_cast<std::size_t>(n)});
+    for (int i = 0; i < k; ++i)
+      packed.set_input(i, {w.data() + static_cast<std::size_t>(i) * n, static_cast<std::size_t>(n)});
   }
 
   // Each output as one chain, as rule 1 says; `parts` > 1 breaks the rule.
@@ -80,7 +81,10 @@ struct MatmulCase {
   std::vector<T> run(int threads) const {
     std::vector<T> y(static_cast<std::size_t>(rows) * out);
     base::ThreadPool pool(threads);
-    run_matmul(pool, table<T>(), Matmul<T>{x.data(), static_cast<std::size_t>(in), &packed, bias.data(), y.data(), static_cast<std::size_t>(out)}, rows);
+    run_matmul(pool, table<T>(),
+               Matmul<T>{x.data(), static_cast<std::size_t>(in), &packed, bias.data(), y.data(),
+                         static_cast<std::size_t>(out)},
+               rows);
     return y;
   }
 };
@@ -118,7 +122,8 @@ TYPED_TEST(Kernels, PackedGivesBackWhatWasSetFromEitherLayout) {
   const int in = 13, out = 77;
   const auto w = random_values<T>(static_cast<std::size_t>(in) * out, 3);
   auto by_input = std::move(*Packed<T>::allocate(in, out)), by_output = std::move(*Packed<T>::allocate(in, out));
-  for (int k = 0; k < in; ++k) by_input.set_input(k, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
+  for (int k = 0; k < in; ++k)
+    by_input.set_input(k, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
   for (int n = 0; n < out; ++n) {
     std::vector<T> column(in);
     for (int k = 0; k < in; ++k) column[k] = w[static_cast<std::size_t>(k) * out + n];
@@ -143,9 +148,12 @@ T tree(const std::array<T, 16>& lane) {
 TYPED_TEST(Kernels, LayerNormSumsInSixteenLanes) {
   using T = TypeParam;
   for (const int width : {1, 2, 15, 16, 17, 48, 129, 768}) {
-    const auto x = random_values<T>(2 * width, width), gain = random_values<T>(width, 7), bias = random_values<T>(width, 8);
+    const auto x = random_values<T>(2 * width, width), gain = random_values<T>(width, 7),
+               bias = random_values<T>(width, 8);
     std::vector<T> y(2 * width), expected(2 * width);
-    table<T>().layer_norm({x.data(), static_cast<std::size_t>(width), gain.data(), bias.data(), T(1e-5), width, y.data(), static_cast<std::size_t>(width)}, {0, 2});
+    table<T>().layer_norm({x.data(), static_cast<std::size_t>(width), gain.data(), bias.data(), T(1e-5), width,
+                           y.data(), static_cast<std::size_t>(width)},
+                          {0, 2});
     for (int r = 0; r < 2; ++r) {
       const T* row = x.data() + r * width;
       std::array<T, 16> lane{};
@@ -178,8 +186,13 @@ struct Stored {
   std::vector<T> storage;
   std::vector<std::uint32_t> cells;
 
-  Stored(Pos n_, int heads, int dim_, unsigned seed, bool shuffled = false, T unused = std::numeric_limits<T>::quiet_NaN())
-      : kv_heads(heads), dim(dim_), n(n_), k(random_values<T>(n_ * heads * dim_, seed, 2)), v(random_values<T>(n_ * heads * dim_, seed + 1)) {
+  Stored(Pos n_, int heads, int dim_, unsigned seed, bool shuffled = false,
+         T unused = std::numeric_limits<T>::quiet_NaN())
+      : kv_heads(heads),
+        dim(dim_),
+        n(n_),
+        k(random_values<T>(n_ * heads * dim_, seed, 2)),
+        v(random_values<T>(n_ * heads * dim_, seed + 1)) {
     layout.k = layout.v = sizeof(T) == 8 ? Codec::f64 : Codec::f32;
     layout.kv_heads = heads;
     layout.k_dim = layout.v_dim = dim;
@@ -188,7 +201,8 @@ struct Stored {
     layout.bytes = heads * layout.head_stride;
     const std::size_t count = (n + 15) / 16;
     cells.resize(count);
-    for (std::size_t c = 0; c < count; ++c) cells[c] = static_cast<std::uint32_t>(shuffled ? (c * 7 + 3) % (count * 7 + 3) : c);
+    for (std::size_t c = 0; c < count; ++c)
+      cells[c] = static_cast<std::uint32_t>(shuffled ? (c * 7 + 3) % (count * 7 + 3) : c);
     storage.assign((count * 7 + 4) * layout.bytes / sizeof(T), unused);
     for (Pos p = 0; p < n; ++p) {
       for (int h = 0; h < heads; ++h) {
@@ -200,12 +214,15 @@ struct Stored {
       }
     }
   }
-  View view(Span span = {}) const { return {reinterpret_cast<const std::byte*>(storage.data()), cells, &layout, 0, n, span}; }
+  View view(Span span = {}) const {
+    return {reinterpret_cast<const std::byte*>(storage.data()), cells, &layout, 0, n, span};
+  }
 };
 
 // Queries for the last `tokens` positions, run in chunks of `chunk` rows.
 template <class T>
-std::vector<T> attend(const Stored<T>& stored, const std::vector<T>& q, int heads, int tokens, int chunk, int threads, Span span = {}) {
+std::vector<T> attend(const Stored<T>& stored, const std::vector<T>& q, int heads, int tokens, int chunk, int threads,
+                      Span span = {}) {
   const std::size_t stride = static_cast<std::size_t>(heads) * stored.dim;
   std::vector<T> out(tokens * stride);
   base::ThreadPool pool(threads);
@@ -214,7 +231,8 @@ std::vector<T> attend(const Stored<T>& stored, const std::vector<T>& q, int head
     const Pos first = stored.n - tokens + r;
     View view = stored.view(span);
     view.count = first + rows;  // what a step of this chunk would see
-    const Attend<T> op{view, first, rows, heads, T(0.25), q.data() + r * stride, stride, out.data() + r * stride, stride};
+    const Attend<T> op{view,  first, rows, heads, T(0.25), q.data() + r * stride, stride, out.data() + r * stride,
+                       stride};
     run_attend<T>(pool, table<T>(), {&op, 1});
   }
   return out;
@@ -235,15 +253,19 @@ TYPED_TEST(Kernels, AttentionIsSoftmaxOverTheVisiblePositions) {
           long double most = -1e30L, sum = 0;
           for (Pos j = begin; j <= position; ++j) {
             long double s = 0;
-            for (int d = 0; d < dim; ++d) s += static_cast<long double>(q[(r * heads + h) * dim + d]) * stored.k[(j * 2 + h / 2) * dim + d];
+            for (int d = 0; d < dim; ++d)
+              s += static_cast<long double>(q[(r * heads + h) * dim + d]) * stored.k[(j * 2 + h / 2) * dim + d];
             p.push_back(s * 0.25L);
             most = std::max(most, p.back());
           }
           for (auto& x : p) sum += x = std::exp(x - most);
           for (int d = 0; d < dim; ++d) {
             long double expected = 0;
-            for (Pos j = begin; j <= position; ++j) expected += p[j - begin] / sum * stored.v[(j * 2 + h / 2) * dim + d];
-            ASSERT_NEAR(out[(r * heads + h) * dim + d], static_cast<double>(expected), 50 * std::numeric_limits<T>::epsilon()) << n << " " << window;
+            for (Pos j = begin; j <= position; ++j)
+              expected += p[j - begin] / sum * stored.v[(j * 2 + h / 2) * dim + d];
+            ASSERT_NEAR(out[(r * heads + h) * dim + d], static_cast<double>(expected),
+                        50 * std::numeric_limits<T>::epsilon())
+                << n << " " << window;
           }
         }
       }
@@ -259,9 +281,12 @@ TYPED_TEST(Kernels, AttentionGivesTheSameBitsForEveryChunkThreadCountAndLayout) 
   for (const Pos window : {Pos{0}, Pos{3}, Pos{530}}) {
     const Stored<T> plain(n, 3, dim, 5);
     const auto expected = attend(plain, q, heads, tokens, tokens, 1, {window});
-    for (const int chunk : {1, 3, 16, 64, 511}) EXPECT_TRUE(same_bits(attend(plain, q, heads, tokens, chunk, 2, {window}), expected)) << chunk;
-    EXPECT_TRUE(same_bits(attend(Stored<T>(n, 3, dim, 5, true), q, heads, tokens, 64, 2, {window}), expected)) << "shuffled cells";
-    EXPECT_TRUE(same_bits(attend(Stored<T>(n, 3, dim, 5, false, T(1e30)), q, heads, tokens, 64, 2, {window}), expected)) << "huge unused slots";
+    for (const int chunk : {1, 3, 16, 64, 511})
+      EXPECT_TRUE(same_bits(attend(plain, q, heads, tokens, chunk, 2, {window}), expected)) << chunk;
+    EXPECT_TRUE(same_bits(attend(Stored<T>(n, 3, dim, 5, true), q, heads, tokens, 64, 2, {window}), expected))
+        << "shuffled cells";
+    EXPECT_TRUE(same_bits(attend(Stored<T>(n, 3, dim, 5, false, T(1e30)), q, heads, tokens, 64, 2, {window}), expected))
+        << "huge unused slots";
   }
 }
 

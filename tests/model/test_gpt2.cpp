@@ -94,7 +94,8 @@ TEST_P(GoldenLogits, F32) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenLogits, testing::ValuesIn(golden_folders()), [](const auto& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
 
@@ -112,7 +113,8 @@ class Forward : public testing::Test {
     base::ThreadPool pool(1);
     std::vector<float> logits(static_cast<std::size_t>(loaded_.model->config().vocab));
     const int row = 0;
-    return loaded_.model->forward(pool, *step, ids, {{&row, 1}, reinterpret_cast<std::byte*>(logits.data())}, workspace);
+    return loaded_.model->forward(pool, *step, ids, {{&row, 1}, reinterpret_cast<std::byte*>(logits.data())},
+                                  workspace);
   }
 
   engine::Loaded loaded_;

@@ -1,6 +1,6 @@
-// The numerics contract in plain scalar C++, kept for ever. It is compiled with -mfma on x86 (std::fma as a function call is
-// 50 times slower) and lets the compiler vectorise across outputs, which changes no bit. Loops over outputs are innermost for
-// that reason only; every output is one chain.
+// The numerics contract in plain scalar C++, kept for ever. It is compiled with -mfma on x86 (std::fma as a function
+// call is 50 times slower) and lets the compiler vectorise across outputs, which changes no bit. Loops over outputs are
+// innermost for that reason only; every output is one chain.
 #include "kernels/kernels.hpp"
 
 #include <algorithm>
@@ -95,22 +95,23 @@ struct Block {
   T maximum, sum;
 };
 
-// What the cells hold for one KV head. K of a cell: [k_dim][16]; V: [16][v_dim]. A codec of another width than T is widened
-// or rounded per element as it is read.
+// What the cells hold for one KV head. K of a cell: [k_dim][16]; V: [16][v_dim]. A codec of another width than T is
+// widened or rounded per element as it is read.
 template <class T, class S>
 struct HeadRows {
   const View* view;
   std::size_t head_offset;
 
   const std::byte* cell(Pos index) const {
-    return view->base + view->cells[static_cast<std::size_t>(index - view->first / kCell)] * view->layout->bytes + head_offset;
+    return view->base + view->cells[static_cast<std::size_t>(index - view->first / kCell)] * view->layout->bytes +
+           head_offset;
   }
   const S* keys(Pos index) const { return reinterpret_cast<const S*>(cell(index)); }
   const S* values(Pos index) const { return reinterpret_cast<const S*>(cell(index) + view->layout->v_offset); }
 };
 
-// Scores of positions [begin, end), all in one block; score[i] belongs to position begin + i. Slots of a cell that are not
-// asked for are computed in their own chains and dropped, so what they hold does not matter.
+// Scores of positions [begin, end), all in one block; score[i] belongs to position begin + i. Slots of a cell that are
+// not asked for are computed in their own chains and dropped, so what they hold does not matter.
 template <class T, class S>
 void scores(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* score) {
   const int dim = rows.view->layout->k_dim;
@@ -184,8 +185,9 @@ void attend_as(const Attend<T>& op, Range rows, Range kv_heads) {
     const HeadRows<T, S> stored{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
     for (int r = rows.begin; r < rows.end; ++r) {
       for (int h = kv * group; h < (kv + 1) * group; ++h) {
-        attend_query(stored, op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim, op.first + r, op.scale,
-                     partial, blocks, op.out + r * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim);
+        attend_query(stored, op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim, op.first + r,
+                     op.scale, partial, blocks,
+                     op.out + r * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim);
       }
     }
   }
@@ -205,7 +207,11 @@ constexpr Table<T> kRef = {"ref", matmul<T>, layer_norm<T>, activate<T>, add<T>,
 
 }  // namespace
 
-const Table<float>& ref_f32() noexcept { return kRef<float>; }
-const Table<double>& ref_f64() noexcept { return kRef<double>; }
+const Table<float>& ref_f32() noexcept {
+  return kRef<float>;
+}
+const Table<double>& ref_f64() noexcept {
+  return kRef<double>;
+}
 
 }  // namespace stet::kernels
