@@ -68,6 +68,7 @@ Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const 
   info.vocab = c.vocab;
   info.context = c.context;
   info.tied_head = c.tied_head;
+  info.has_tokenizer = engine::has_vocabulary(name);
   info.bos = c.bos;
   info.eos = c.eos;
   info.parameters = sizes.parameters;
@@ -105,6 +106,28 @@ struct Engine::Impl {
   base::Buffer workspace;
   CacheUsage peak;
 
+  // Reads ids into an empty sequence, chunk by chunk; logits of positions `from` and after go to `out`.
+  Result<void> read(Seq seq, std::span<const TokenId> ids, std::size_t from, std::byte* out,
+                    const std::function<bool()>& keep_going) {
+    const std::size_t row_bytes = static_cast<std::size_t>(info.vocab) * size_of(options.dtype);
+    const auto chunk = static_cast<std::size_t>(options.chunk);
+    for (std::size_t at = 0; at < ids.size(); at += chunk) {
+      if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
+      const auto some = ids.subspan(at, std::min(chunk, ids.size() - at));
+      const Append append{seq, static_cast<int>(some.size())};
+      auto step = cache->begin({&append, 1});
+      if (!step) return pass(step);
+      std::vector<int> rows;
+      for (std::size_t r = 0; r < some.size(); ++r) {
+        if (at + r >= from) rows.push_back(static_cast<int>(r));
+      }
+      if (auto ok = loaded.model->forward(*pool, **step, some, {rows, out}, workspace); !ok) return ok;
+      (*step)->commit();
+      out += rows.size() * row_bytes;
+    }
+    return {};
+  }
+
   engine::Bench bench() {
     return {loaded.model.get(), loaded.tokenizer ? &*loaded.tokenizer : nullptr, cache.get(), pool.get(), &workspace};
   }
@@ -131,7 +154,6 @@ Result<Engine> Engine::load(const std::string& model, const EngineOptions& optio
   auto loaded = engine::load(model, resolved->dtype, progress);
   if (!loaded) return pass(loaded);
   impl->loaded = std::move(*loaded);
-  impl->info.has_tokenizer = impl->loaded.tokenizer.has_value();
   auto cache = make_cache(impl->loaded.model->cache_spec(), cache_options(*resolved));
   if (!cache) return pass(cache);
   impl->cache = std::move(*cache);
@@ -205,38 +227,16 @@ Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<
 
   auto seq = impl_->cache->open();
   if (!seq) return pass(seq);
-  // Without a cache every position is computed from scratch over its whole prefix, as the naive loop does.
-  const auto run = [&]() -> Result<void> {
-    const bool recompute = impl_->options.cache == CacheMode::none;
-    std::size_t from = 0;
-    for (std::size_t end = recompute ? 1 : ids.size(); end <= ids.size(); ++end, from = 0) {
-      if (recompute) {
-        if (auto ok = impl_->cache->truncate(*seq, 0); !ok) return ok;
-      }
-      while (from < end) {
-        if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
-        const int n =
-            static_cast<int>(std::min<std::size_t>(end - from, static_cast<std::size_t>(impl_->options.chunk)));
-        const Append append{*seq, n};
-        auto step = impl_->cache->begin({&append, 1});
-        if (!step) return pass(step);
-        std::vector<int> rows;
-        for (int r = 0; r < n; ++r) {
-          if (!recompute || from + static_cast<std::size_t>(r) + 1 == end) rows.push_back(r);
-        }
-        const std::size_t to = recompute ? end - 1 : from;
-        if (auto ok = impl_->loaded.model->forward(*impl_->pool, **step, ids.subspan(from, static_cast<std::size_t>(n)),
-                                                   {rows, logits.data.data() + to * row_bytes}, impl_->workspace);
-            !ok) {
-          return ok;
-        }
-        (*step)->commit();
-        from += static_cast<std::size_t>(n);
-      }
+  Result<void> done;
+  if (impl_->options.cache == CacheMode::contiguous) {
+    done = impl_->read(*seq, ids, 0, logits.data.data(), keep_going);
+  } else {
+    // Every position from scratch over its whole prefix, as the loop without a cache does.
+    for (std::size_t n = 1; n <= ids.size() && done; ++n) {
+      done = impl_->cache->truncate(*seq, 0);
+      if (done) done = impl_->read(*seq, ids.first(n), n - 1, logits.data.data() + (n - 1) * row_bytes, keep_going);
     }
-    return {};
-  };
-  auto done = run();
+  }
   (void)impl_->cache->close(*seq);
   if (!done) return pass(done);
   return logits;

@@ -13,15 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files by which Tokenizer::load finds a vocabulary. A folder without any is a model for ids only.
-bool has_vocabulary(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* file : {"vocab.json", "encoder.json", "tokenizer.json", "merges.txt", "vocab.bpe"}) {
-    if (fs::exists(folder / file, ignored)) return true;
-  }
-  return false;
-}
-
 Result<std::unique_ptr<model::Model>> load_weights(const ModelConfig& config, const weights::Source& source,
                                                    const std::string& where, DType dtype, const Tables& tables,
                                                    const std::function<bool(double)>& progress) {
@@ -32,6 +23,16 @@ Result<std::unique_ptr<model::Model>> load_weights(const ModelConfig& config, co
 }
 
 }  // namespace
+
+// The files by which Tokenizer::load finds a vocabulary.
+bool has_vocabulary(const std::string& spec) {
+  if (weights::is_random(spec)) return false;
+  std::error_code ignored;
+  for (const char* file : {"vocab.json", "encoder.json", "tokenizer.json", "merges.txt", "vocab.bpe"}) {
+    if (fs::exists(fs::path(spec) / file, ignored)) return true;
+  }
+  return false;
+}
 
 Result<ModelConfig> config_of(const std::string& spec) {
   if (!weights::is_random(spec)) return weights::read_config(spec);

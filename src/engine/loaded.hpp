@@ -32,6 +32,9 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
 /// The config alone; no weight is read.
 Result<ModelConfig> config_of(const std::string& spec);
 
+/// Whether load() would look for a tokenizer: a folder without any vocabulary file is a model for ids only.
+bool has_vocabulary(const std::string& spec);
+
 /// A request that no sequence of `max_len` tokens can serve, by name.
 Result<void> check_request(const Request& request, const ModelConfig& config, Pos max_len, bool has_tokenizer);
 
