@@ -93,6 +93,7 @@ TEST(Sampler, MinPIsRelativeToTheLargest) {
   EXPECT_EQ(drawn(logits, {.temperature = 1, .min_p = 0.41}), (Ids{1, 2}));
   EXPECT_EQ(drawn(logits, {.temperature = 1, .min_p = 0.39}), (Ids{0, 1, 2}));
   EXPECT_EQ(drawn({1, 2, 2, 1}, {.temperature = 1, .min_p = 1}), (Ids{1, 2}));
+  EXPECT_EQ(drawn({1, 2, 2, 1}, {.temperature = 1, .top_k = 3, .min_p = 1}), (Ids{1, 2}));
   EXPECT_EQ(drawn(logits, {.temperature = 1, .top_p = 0.99, .min_p = 0.59}), (Ids{1, 2}));
   // Temperature comes first: it lifts the ratio 0.4 to its root, 0.63.
   EXPECT_EQ(drawn(logits, {.temperature = 2, .min_p = 0.61}), (Ids{0, 1, 2}));
