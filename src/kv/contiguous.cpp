@@ -1,3 +1,4 @@
+// One class and its step, a little over the usual length: each call is short, and they share every member.
 #include "kv/contiguous.hpp"
 
 #include <fmt/format.h>
@@ -20,18 +21,6 @@ struct Tables {
   Array<SeqRecord> seqs;
   Array<Slice> slices;  // of the step alive; never more than max_seqs, as a sequence is in it once
 };
-
-// Calls f(cell, slot, offset, count) for each cell that positions [first, first + tokens) touch; `offset` counts the
-// positions before it.
-template <class F>
-void for_each_cell(Pos first, Pos tokens, F f) {
-  for (Pos done = 0; done < tokens;) {
-    const Pos slot = (first + done) % kCell;
-    const Pos count = std::min(kCell - slot, tokens - done);
-    f(static_cast<std::size_t>((first + done) / kCell), static_cast<int>(slot), done, static_cast<int>(count));
-    done += count;
-  }
-}
 
 class Contiguous final : public Cache {
  public:

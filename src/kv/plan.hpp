@@ -1,6 +1,7 @@
 // Where a cache's bytes lie. Everything that has a size is computed in plan.cpp and nowhere else.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,5 +31,17 @@ constexpr std::size_t cells_for(Pos tokens) noexcept {
 
 /// Fills one entry a layer. For specs and options that plan_cache accepted.
 void place_layers(const CacheSpec& spec, const CacheOptions& options, std::span<LayerPlace> places);
+
+/// Calls f(cell, slot, offset, count) for each cell that positions [first, first + tokens) touch; `offset` counts the
+/// positions before it.
+template <class F>
+void for_each_cell(Pos first, Pos tokens, F f) {
+  for (Pos done = 0; done < tokens;) {
+    const Pos slot = (first + done) % kCell;
+    const Pos count = std::min(kCell - slot, tokens - done);
+    f(static_cast<std::size_t>((first + done) / kCell), static_cast<int>(slot), done, static_cast<int>(count));
+    done += count;
+  }
+}
 
 }  // namespace stet::kv

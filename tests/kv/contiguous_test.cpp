@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "kv/contiguous.hpp"
@@ -37,8 +38,8 @@ std::unique_ptr<Cache> make(const CacheSpec& spec, Pos max_len, int max_seqs, bo
 
 std::unique_ptr<Step> begin(Cache& cache, std::vector<Append> appends) {
   auto step = cache.begin(appends);
-  EXPECT_TRUE(step) << step.error().message;
-  return step ? std::move(*step) : nullptr;
+  if (!step) throw std::runtime_error(step.error().message);
+  return std::move(*step);
 }
 
 template <class T>

@@ -11,6 +11,13 @@
 namespace stet::kv_test {
 namespace {
 
+// One thread gives the thread sanitizer little to see, at thirty times the cost.
+#if defined(__SANITIZE_THREAD__)
+constexpr int kOperations = 500;
+#else
+constexpr int kOperations = 4000;
+#endif
+
 struct ModelSeq {
   Seq handle;
   Pos length = 0;
@@ -284,7 +291,7 @@ TEST_P(RandomOperations, HoldWhatTheModelHolds) {
     const auto seed = static_cast<std::uint64_t>(GetParam() * 8 + i);
     SCOPED_TRACE("seed " + std::to_string(seed));
     Driver driver(seed);
-    driver.run(4000);
+    driver.run(kOperations);
     for (const auto& [what, count] : driver.done()) done[what] += count;
   }
   // Every kind of operation was really met.
@@ -309,7 +316,7 @@ TEST_P(RandomOperations, HoldWhatTheModelHolds) {
                            "close in a step",
                            "truncate in a step",
                            "begin in a step"}) {
-    EXPECT_GE(done[what], 100) << what;
+    EXPECT_GE(done[what], kOperations / 40) << what;
   }
 }
 
