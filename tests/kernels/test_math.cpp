@@ -231,8 +231,8 @@ TEST(Math, DoubleTanhAndErfAreOddAndBounded) {
   check_odd_and_bounded<double>();
 }
 
-/// Neighbouring arguments may differ by a unit in the wrong direction where the function is flat, but never arguments
-/// whose true values lie more than the sum of two errors apart; here they do, or both round to 1.
+/// With errors above half a unit, neighbouring arguments may swap where the function is flat. Not so arguments this far
+/// apart: their true values differ by more than both errors, or both round to the same.
 template <class T>
 void check_rising(Function<T> function, T widest, T step) {
   T before = function(-widest);
