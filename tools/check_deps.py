@@ -157,7 +157,7 @@ class Checker:
         elif room.folder.startswith("apps/") and (self.root / room.folder / name).is_file():
             return
         elif first not in self.rooms or "/" not in name:
-            self.report(where, f'"{name}": a path starts at a room of src/ or apps/, or at stet/')
+            self.report(where, f'"{name}": a path starts at a room of src/ or apps/, or at stet/; a library goes in <>')
         elif first != room.name and first not in room.rooms:
             self.report(where, f'"{name}": {room.name} may not include {first}')
         elif not (self.root / self.rooms[first].folder / name.partition("/")[2]).is_file():
