@@ -13,13 +13,12 @@ namespace stet::weights {
 
 /// Weight files nest to depth 3, configs rarely beyond 4.
 inline constexpr std::size_t kMaxJsonDepth = 64;
-/// Bounds memory, since `[0,0,...` costs 8 bytes of tree for a byte of text. A tensor takes 8 values: a quarter of a
-/// million tensors fit.
-inline constexpr std::size_t kMaxJsonValues = std::size_t{1} << 21;
+/// Bounds memory, since `[0,0,...` costs 8 bytes of tree for a byte of text. A tensor takes 8 values: 131,072 of them
+/// fit in a file.
+inline constexpr std::size_t kMaxJsonValues = std::size_t{1} << 20;
 
-/// The value that `text` spells. Code::corrupt when it is not UTF-8, not JSON (both name the byte, the first
-/// being 1), has a key twice in
-/// one object, or goes beyond the limits above. `where` begins every error.
+/// The value that `text` spells. Code::corrupt when it is not UTF-8, not JSON (both name the byte, counted from 1),
+/// has a key twice in one object, or goes beyond the limits above. `where` begins every error.
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view where);
 
 /// A value for an error message: its JSON, printable and short; a container is "a list" or "an object".

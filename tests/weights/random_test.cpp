@@ -53,7 +53,7 @@ TEST(Random, AnyPieceGivesTheSameAndDoublesAreThoseFloats) {
 }
 
 TEST(Random, ValuesHaveTheStatedMeanAndDeviation) {
-  const auto model = make_random("random:char,width=256");
+  const auto model = make_random("random:char");
   ASSERT_TRUE(model);
   for (const TensorSpec& spec : gpt2_tensors(model->config)) {
     const TensorInfo* tensor = model->source->find(spec.name);
