@@ -88,7 +88,7 @@ class Program:
         except (ValueError, KeyError) as error:
             raise Failure(f"stet generate wrote something else than one JSON object with ids a line: {error!r}") from None
         if self.plant:
-            found[1] = found[1][::-1]
+            found[1][0] += 1
         return found
 
 
@@ -130,16 +130,19 @@ def check_golden(report, program, root):
                 report.check(f"{name}, {dtype}", check_program, program, folder, ids, wanted, dtype, [])
 
 
-def check_sorting(program, folder, flags):
-    """Six digits in, the same six digits sorted out; the sixth comes from a context that is then full."""
+def check_sorting(program, folder, dtype):
+    """Six digits in, the same six sorted out. The last one is read from the logits of a context that is then full: a program
+    may count a token that it never feeds back as one too many."""
     prompts = [list(digits) for digits in itertools.product(range(3), repeat=6)]
-    found = program.continuations(folder, prompts, 6, flags)
+    found = program.continuations(folder, prompts, 5, ["--dtype", dtype, "--cache", "contiguous"])
     if len(found) != len(prompts):
         raise Failure(f"{len(found)} results for {len(prompts)} prompts")
-    wrong = [prompt for prompt, ids in zip(prompts, found) if ids != sorted(prompt)]
-    if wrong:
-        first = prompts.index(wrong[0])
-        raise Failure(f"{len(wrong)} of {len(prompts)} not sorted, the first: {prompts[first]} -> {found[first]}")
+    for prompt, ids in zip(prompts, found):
+        if ids == sorted(prompt)[:5]:
+            logits = program.logits(folder, prompt + ids, dtype, ["--chunk", "1"], LIMITS[dtype])
+            ids.append(int(np.argmax(logits[-1])))
+        if ids != sorted(prompt):
+            raise Failure(f"{prompt} became {ids}")
     return f"all {len(prompts)} inputs sorted"
 
 
@@ -171,8 +174,7 @@ def check_nano_sort(report, program, data):
             report.check(f"{name}, {dtype}", check_program, program, folder, ids, found[row], dtype, ["--chunk", "1"])
         report.check(f"{name}, PyTorch's logits, f64", check_against_pytorch, program, folder, ids, wanted[row])
     for dtype in LIMITS:
-        flags = ["--dtype", dtype, "--cache", "contiguous"]
-        report.check(f"gpt-nano-sort, greedy through the cache, {dtype}", check_sorting, program, folder, flags)
+        report.check(f"gpt-nano-sort, greedy through the cache, {dtype}", check_sorting, program, folder, dtype)
 
 
 def main():
