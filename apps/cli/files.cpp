@@ -43,11 +43,17 @@ class Descriptor {
   int fd_;
 };
 
-/// The file that a chain of links leads to, so that a rename replaces the file and not the link.
-std::filesystem::path resolve(const std::string& path) {
+/// The file that a chain of links leads to, whether it exists or not, so that a rename replaces the file and not the
+/// link.
+std::filesystem::path resolve(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel; a circle then fails when it is opened
   std::error_code error;
-  auto target = std::filesystem::weakly_canonical(path, error);
-  return error ? std::filesystem::path(path) : target;
+  for (int i = 0; i < kMostLinks; ++i) {
+    const auto next = std::filesystem::read_symlink(path, error);
+    if (error) break;
+    path = path.parent_path() / next;  // an absolute one stands for itself
+  }
+  return path;
 }
 
 bool exists_but_special(const std::filesystem::path& path) {

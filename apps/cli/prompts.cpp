@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -69,7 +70,7 @@ std::optional<bool> take_field(const std::string& key, const Json& value, Prompt
   if (key == "seed") return take(value, sampling.seed);
   if (key == "sequence") return take(value, request.sequence);
   if (key == "ignore_eos") return take(value, request.ignore_eos);
-  if (key == "stop") return take(value, request.stop);
+  if (key == "stop") return take(value, request.stop) && std::ranges::find(request.stop, "") == request.stop.end();
   if (key == "id") {
     line.id = value;
     return value.is_string() || value.is_number();
