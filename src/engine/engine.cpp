@@ -121,15 +121,17 @@ struct Engine::Impl {
       for (std::size_t r = 0; r < some.size(); ++r) {
         if (at + r >= from) rows.push_back(static_cast<int>(r));
       }
-      if (auto ok = loaded.model->forward(*pool, **step, some, {rows, out}, workspace); !ok) return ok;
+      if (auto ok = loaded.model->forward(compute(), **step, some, {rows, out}, workspace); !ok) return ok;
       (*step)->commit();
       out += rows.size() * row_bytes;
     }
     return {};
   }
 
+  kernels::Compute compute() const { return {pool.get(), &kernels::targets().front()}; }
+
   engine::Bench bench() {
-    return {loaded.model.get(), loaded.tokenizer ? &*loaded.tokenizer : nullptr, cache.get(), pool.get(), &workspace};
+    return {loaded.model.get(), loaded.tokenizer ? &*loaded.tokenizer : nullptr, cache.get(), compute(), &workspace};
   }
 };
 

@@ -13,15 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<std::unique_ptr<model::Model>> load_weights(const ModelConfig& config, const weights::Source& source,
-                                                   const std::string& where, DType dtype, const Tables& tables,
-                                                   const std::function<bool(double)>& progress) {
-  auto prefix = weights::check_gpt2(source, config, where);
-  if (!prefix) return pass(prefix);
-  if (dtype == DType::f64) return model::load_gpt2<double>(config, source, *prefix, *tables.f64, progress);
-  return model::load_gpt2<float>(config, source, *prefix, *tables.f32, progress);
-}
-
 }  // namespace
 
 // The files by which Tokenizer::load finds a vocabulary.
@@ -41,8 +32,7 @@ Result<ModelConfig> config_of(const std::string& spec) {
   return random->config;
 }
 
-Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress,
-                    const Tables& tables) {
+Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress) {
   if (auto ok = check_cpu(); !ok) return pass(ok);
   Loaded loaded;
   loaded.name = spec;
@@ -71,7 +61,9 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
     if (!opened) return pass(opened);
     source = std::move(*opened);
   }
-  auto weights = load_weights(config, *source, spec, dtype, tables, progress);
+  auto prefix = weights::check_gpt2(*source, config, spec);
+  if (!prefix) return pass(prefix);
+  auto weights = model::load_gpt2(config, *source, *prefix, dtype, progress);
   if (!weights) return pass(weights);
   loaded.model = std::move(*weights);
   return loaded;

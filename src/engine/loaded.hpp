@@ -19,15 +19,8 @@ struct Loaded {
   std::optional<Tokenizer> tokenizer;  // none: the folder has no vocabulary files
 };
 
-/// Which kernels a model runs on; tests put broken ones here.
-struct Tables {
-  const kernels::Table<float>* f32 = &kernels::ref_f32();
-  const kernels::Table<double>* f64 = &kernels::ref_f64();
-};
-
 /// Errors name the file, tensor or key. Nothing is kept after an error.
-Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress = {},
-                    const Tables& tables = {});
+Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress = {});
 
 /// The config alone; no weight is read.
 Result<ModelConfig> config_of(const std::string& spec);

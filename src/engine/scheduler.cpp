@@ -86,7 +86,7 @@ Result<void> Scheduler::step() {
   }
   const auto row_bytes = static_cast<std::size_t>(bench_.model->config().vocab) * size_of(bench_.model->dtype());
   logits_.resize(std::max(logits_.size(), rows.size() * row_bytes));
-  if (auto ok = bench_.model->forward(*bench_.pool, **begun, ids, {rows, logits_.data()}, *bench_.workspace); !ok)
+  if (auto ok = bench_.model->forward(bench_.on, **begun, ids, {rows, logits_.data()}, *bench_.workspace); !ok)
     return ok;
   (*begun)->commit();
   begun->reset();

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/buffer.hpp"
-#include "base/thread_pool.hpp"
 #include "model/model.hpp"
 #include "sample/stop.hpp"
 #include "stet/engine.hpp"
@@ -34,7 +33,7 @@ struct Bench {
   const model::Model* model = nullptr;
   const Tokenizer* tokenizer = nullptr;  // null: no text
   Cache* cache = nullptr;
-  base::ThreadPool* pool = nullptr;
+  kernels::Compute on;
   base::Buffer* workspace = nullptr;  // model->workspace_bytes(step_rows(policy)) at least
 };
 

@@ -11,7 +11,7 @@
 namespace stet {
 
 Version version() noexcept {
-  return {STET_VERSION, STET_COMPILER, kernels::ref_f32().name, 1};
+  return {STET_VERSION, STET_COMPILER, kernels::targets().front().name, 1};
 }
 
 Result<void> check_cpu() {

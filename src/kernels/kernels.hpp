@@ -90,7 +90,6 @@ struct Attend {
 /// One target's kernels.
 template <class T>
 struct Table {
-  const char* name;
   void (*matmul)(const Matmul<T>& op, Range rows, Range panels);
   void (*layer_norm)(const LayerNorm<T>& op, Range rows);
   void (*activate)(Activation activation, std::span<T> x);
@@ -101,6 +100,25 @@ struct Table {
 /// The plain scalar kernels that the others are held to.
 const Table<float>& ref_f32() noexcept;
 const Table<double>& ref_f64() noexcept;
+
+/// The kernels of one instruction set.
+struct Target {
+  const char* name;
+  const Table<float>* f32;
+  const Table<double>* f64;
+
+  template <class T>
+  const Table<T>& table() const noexcept {
+    if constexpr (sizeof(T) == 8) {
+      return *f64;
+    } else {
+      return *f32;
+    }
+  }
+};
+
+/// Those that this CPU runs, fastest first; the last is "ref". All give the same bits.
+std::span<const Target> targets() noexcept;
 
 /// Whether this CPU fuses multiply and add, without which no kernel here may run.
 bool cpu_fuses() noexcept;

@@ -22,28 +22,30 @@ std::size_t tiles(int n, int size) {
 }  // namespace
 
 template <class T>
-void run_matmul(base::ThreadPool& pool, const Table<T>& table, const Matmul<T>& op, int rows) {
+void run_matmul(const Compute& on, const Matmul<T>& op, int rows) {
   const std::size_t row_tiles = tiles(rows, kRowTile);
   // Rows are the inner index: neighbouring tasks share a panel.
-  pool.run(row_tiles * static_cast<std::size_t>(op.w->panels()), [&](std::size_t i) {
-    table.matmul(op, tile(i % row_tiles, kRowTile, rows), tile(i / row_tiles, 1, op.w->panels()));
+  on.pool->run(row_tiles * static_cast<std::size_t>(op.w->panels()), [&](std::size_t i) {
+    on.target->table<T>().matmul(op, tile(i % row_tiles, kRowTile, rows), tile(i / row_tiles, 1, op.w->panels()));
   });
 }
 
 template <class T>
-void run_layer_norm(base::ThreadPool& pool, const Table<T>& table, const LayerNorm<T>& op, int rows) {
-  pool.run(tiles(rows, kQueryTile), [&](std::size_t i) { table.layer_norm(op, tile(i, kQueryTile, rows)); });
+void run_layer_norm(const Compute& on, const LayerNorm<T>& op, int rows) {
+  on.pool->run(tiles(rows, kQueryTile),
+               [&](std::size_t i) { on.target->table<T>().layer_norm(op, tile(i, kQueryTile, rows)); });
 }
 
 template <class T>
-void run_activate(base::ThreadPool& pool, const Table<T>& table, Activation activation, std::span<T> x) {
-  pool.run((x.size() + kActivateTile - 1) / kActivateTile, [&](std::size_t i) {
-    table.activate(activation, x.subspan(i * kActivateTile, std::min(kActivateTile, x.size() - i * kActivateTile)));
+void run_activate(const Compute& on, Activation activation, std::span<T> x) {
+  on.pool->run((x.size() + kActivateTile - 1) / kActivateTile, [&](std::size_t i) {
+    on.target->table<T>().activate(activation,
+                                   x.subspan(i * kActivateTile, std::min(kActivateTile, x.size() - i * kActivateTile)));
   });
 }
 
 template <class T>
-void run_attend(base::ThreadPool& pool, const Table<T>& table, std::span<const Attend<T>> slices) {
+void run_attend(const Compute& on, std::span<const Attend<T>> slices) {
   struct Part {
     const Attend<T>* op;
     Range rows, kv_heads;
@@ -55,16 +57,17 @@ void run_attend(base::ThreadPool& pool, const Table<T>& table, std::span<const A
         parts.push_back({&op, tile(t, kQueryTile, op.tokens), {h, h + 1}});
     }
   }
-  pool.run(parts.size(), [&](std::size_t i) { table.attend(*parts[i].op, parts[i].rows, parts[i].kv_heads); });
+  on.pool->run(parts.size(),
+               [&](std::size_t i) { on.target->table<T>().attend(*parts[i].op, parts[i].rows, parts[i].kv_heads); });
 }
 
-template void run_matmul(base::ThreadPool&, const Table<float>&, const Matmul<float>&, int);
-template void run_matmul(base::ThreadPool&, const Table<double>&, const Matmul<double>&, int);
-template void run_layer_norm(base::ThreadPool&, const Table<float>&, const LayerNorm<float>&, int);
-template void run_layer_norm(base::ThreadPool&, const Table<double>&, const LayerNorm<double>&, int);
-template void run_activate(base::ThreadPool&, const Table<float>&, Activation, std::span<float>);
-template void run_activate(base::ThreadPool&, const Table<double>&, Activation, std::span<double>);
-template void run_attend(base::ThreadPool&, const Table<float>&, std::span<const Attend<float>>);
-template void run_attend(base::ThreadPool&, const Table<double>&, std::span<const Attend<double>>);
+template void run_matmul(const Compute&, const Matmul<float>&, int);
+template void run_matmul(const Compute&, const Matmul<double>&, int);
+template void run_layer_norm(const Compute&, const LayerNorm<float>&, int);
+template void run_layer_norm(const Compute&, const LayerNorm<double>&, int);
+template void run_activate(const Compute&, Activation, std::span<float>);
+template void run_activate(const Compute&, Activation, std::span<double>);
+template void run_attend(const Compute&, std::span<const Attend<float>>);
+template void run_attend(const Compute&, std::span<const Attend<double>>);
 
 }  // namespace stet::kernels

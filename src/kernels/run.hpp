@@ -8,17 +8,23 @@
 
 namespace stet::kernels {
 
-template <class T>
-void run_matmul(base::ThreadPool& pool, const Table<T>& table, const Matmul<T>& op, int rows);
+/// What a calculation runs on.
+struct Compute {
+  base::ThreadPool* pool = nullptr;
+  const Target* target = nullptr;
+};
 
 template <class T>
-void run_layer_norm(base::ThreadPool& pool, const Table<T>& table, const LayerNorm<T>& op, int rows);
+void run_matmul(const Compute& on, const Matmul<T>& op, int rows);
 
 template <class T>
-void run_activate(base::ThreadPool& pool, const Table<T>& table, Activation activation, std::span<T> x);
+void run_layer_norm(const Compute& on, const LayerNorm<T>& op, int rows);
+
+template <class T>
+void run_activate(const Compute& on, Activation activation, std::span<T> x);
 
 /// All slices of a step in one parallel region.
 template <class T>
-void run_attend(base::ThreadPool& pool, const Table<T>& table, std::span<const Attend<T>> slices);
+void run_attend(const Compute& on, std::span<const Attend<T>> slices);
 
 }  // namespace stet::kernels

@@ -110,7 +110,8 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
 }
 
 std::string record(const ObservedCache& cache, const Conditions& conditions) {
-  return fmt::format("{}, {} thread{}", cache.record(), conditions.threads, conditions.threads == 1 ? "" : "s");
+  return fmt::format("{}, {} kernels, {} thread{}", cache.record(), conditions.target->name, conditions.threads,
+                     conditions.threads == 1 ? "" : "s");
 }
 
 class Runner {
@@ -119,6 +120,7 @@ class Runner {
       : model_(model),
         schedule_(schedule),
         pool_(conditions.threads),
+        target_(conditions.target),
         row_bytes_(static_cast<std::size_t>(model.config().vocab) * size_of(model.dtype())) {
     Pos total = 0;
     for (const Pos n : schedule.lengths) {
@@ -175,7 +177,7 @@ class Runner {
       }
     }
     logits_.resize(std::max(logits_.size(), rows.size() * row_bytes_));
-    if (auto ok = model_.forward(pool_, **step, ids, {rows, logits_.data()}, workspace_); !ok) return ok;
+    if (auto ok = model_.forward({&pool_, target_}, **step, ids, {rows, logits_.data()}, workspace_); !ok) return ok;
     (*step)->commit();
     for (std::size_t i = 0; i < rows.size(); ++i) {
       std::memcpy(elements_.data() + to[i] * row_bytes_, logits_.data() + i * row_bytes_, row_bytes_);
@@ -186,6 +188,7 @@ class Runner {
   const model::Model& model_;
   const Schedule& schedule_;
   base::ThreadPool pool_;
+  const kernels::Target* target_;
   std::size_t row_bytes_;
   std::vector<Pos> first_row_;
   std::vector<Seq> seqs_;
@@ -222,7 +225,8 @@ Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n,
   request.max_new = n;
   request.sampling = sampling;
   request.ignore_eos = true;
-  engine::Scheduler scheduler({&model, nullptr, watched->cache.get(), &pool, &*workspace}, policy, {&request, 1}, {});
+  engine::Scheduler scheduler({&model, nullptr, watched->cache.get(), {&pool, conditions.target}, &*workspace}, policy,
+                              {&request, 1}, {});
   while (!scheduler.done()) {
     if (go && !go()) return fail(Code::interrupted, "interrupted");
     if (auto ok = scheduler.step(); !ok) return pass(ok);

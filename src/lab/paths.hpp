@@ -45,6 +45,7 @@ Schedule ragged(const std::vector<Ids>& sequences,
 /// How a path is run.
 struct Conditions {
   int threads = 1;
+  const kernels::Target* target = &kernels::targets().front();
   bool poison = true;
   std::optional<Plant> plant;
   Pos plant_position = 1;

@@ -29,13 +29,21 @@ struct Given {
   Ids ids, others;  // two sequences of the pair's length
   std::optional<Plant> plant;
   KeepGoing go;
+  const kernels::Target* target;
 
   Pos n() const { return static_cast<Pos>(ids.size()); }
-  Result<Outcome> path(const Schedule& schedule, Conditions conditions = {}) const {
+  Conditions usual() const {
+    Conditions conditions;
+    conditions.target = target;
+    return conditions;
+  }
+  Result<Outcome> path(const Schedule& schedule) const { return path(schedule, usual()); }
+  Result<Outcome> path(const Schedule& schedule, const Conditions& conditions) const {
     return run(*loaded->model, schedule, conditions, go);
   }
   // The side that a plant damages: halfway, so that there are queries before and after.
-  Conditions damaged(Conditions conditions = {}) const {
+  Conditions damaged() const { return damaged(usual()); }
+  Conditions damaged(Conditions conditions) const {
     conditions.plant = plant;
     conditions.plant_position = n() / 2;
     return conditions;
@@ -75,7 +83,7 @@ Spec chunks(Pos c) {
 Spec threads(int t) {
   return {fmt::format("threads: 1 and {}", t), [](const Given& g) { return g.path(in_chunks(g.ids, g.chunk(32))); },
           [t](const Given& g) {
-            Conditions c;
+            Conditions c = g.usual();
             c.threads = t;
             return g.path(in_chunks(g.ids, g.chunk(32)), g.damaged(c));
           },
@@ -114,10 +122,21 @@ Spec ids_made(const std::string& name, SamplingParams sampling) {
     return [sampling, recompute](const Given& g) {
       const Pos prompt = std::max<Pos>(1, g.n() / 8);
       return generate(*g.loaded, Ids(g.ids.begin(), g.ids.begin() + prompt), static_cast<int>(g.n() - prompt), sampling,
-                      recompute, recompute ? Conditions{} : g.damaged(), g.go);
+                      recompute, recompute ? g.usual() : g.damaged(), g.go);
     };
   };
   return {name, side(true), side(false), quadratic, true};
+}
+
+Spec kernels_of(const kernels::Target& other) {
+  return {fmt::format("kernels: the fastest and {}", other.name),
+          [](const Given& g) { return g.path(in_chunks(g.ids, g.chunk(32))); },
+          [&other](const Given& g) {
+            Conditions c = g.usual();
+            c.target = &other;
+            return g.path(in_chunks(g.ids, g.chunk(32)), g.damaged(c));
+          },
+          [](const Cost& c, double n) { return 6 * n * c.row; }};
 }
 
 // The table: every way to the same bits that the engine has. Side b is the one that a plant damages.
@@ -127,7 +146,7 @@ std::vector<Spec> table() {
   sampled.top_k = 40;
   sampled.top_p = 0.95;
   sampled.seed = 1;
-  return {
+  std::vector<Spec> specs = {
       {"cached and recomputed", [](const Given& g) { return g.path(from_scratch(g.ids)); },
        [](const Given& g) { return g.path(in_chunks(g.ids, 1), g.damaged()); }, quadratic},
       chunks(1),
@@ -141,7 +160,7 @@ std::vector<Spec> table() {
        [](const Cost& c, double n) { return 5 * linear(c, n); }},
       {"unused slots: NaN and as they come", by_token,
        [](const Given& g) {
-         Conditions c;
+         Conditions c = g.usual();
          c.poison = false;
          return g.path(in_chunks(g.ids, 1), g.damaged(c));
        },
@@ -149,6 +168,8 @@ std::vector<Spec> table() {
       ids_made("greedy ids: cached and recomputed", {}),
       ids_made("sampled ids: cached and recomputed", sampled),
   };
+  for (const auto& target : kernels::targets().subspan(1)) specs.push_back(kernels_of(target));
+  return specs;
 }
 
 Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream) {
@@ -217,7 +238,7 @@ Result<Plant> parse_plant(std::string_view name) {
 }
 
 Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& options, double budget_seconds,
-                           const VerifyCallbacks& callbacks, VerifyReport& report) {
+                           const VerifyCallbacks& callbacks, VerifyReport& report, const kernels::Target& target) {
   const ModelConfig& config = loaded.model->config();
   const Pos wanted = options.tokens > 0 ? options.tokens : std::min<Pos>(config.context, 128);
   if (wanted < kShortest || wanted > config.context) {
@@ -226,8 +247,12 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
   }
   const Ids ids = random_ids(config, wanted, options.seed, 0), others = random_ids(config, wanted, options.seed, 1);
   const auto given = [&](Pos n) {
-    return Given{&loaded, Ids(ids.begin(), ids.begin() + n), Ids(others.begin(), others.begin() + n), options.plant,
-                 callbacks.keep_going};
+    return Given{&loaded,
+                 Ids(ids.begin(), ids.begin() + n),
+                 Ids(others.begin(), others.begin() + n),
+                 options.plant,
+                 callbacks.keep_going,
+                 &target};
   };
   const auto start = Clock::now();
   auto cost = measure(given(wanted));

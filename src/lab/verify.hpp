@@ -54,9 +54,11 @@ struct VerifyCallbacks {
 
 Result<VerifyReport> verify(const VerifyOptions& options, const VerifyCallbacks& callbacks);
 
-/// The same on a model that is already loaded, for one dtype; appends to the report.
+/// The same on a model that is already loaded, for one dtype; appends to the report. `target`: the kernels of every
+/// path that does not name others.
 Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& options, double budget_seconds,
-                           const VerifyCallbacks& callbacks, VerifyReport& report);
+                           const VerifyCallbacks& callbacks, VerifyReport& report,
+                           const kernels::Target& target = kernels::targets().front());
 
 /// Elements that differ between two arrays of one dtype, and their largest distance in units in the last place.
 struct Difference {

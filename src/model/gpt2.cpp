@@ -70,7 +70,7 @@ struct Activations {
 template <class T>
 class Gpt2 final : public Model {
  public:
-  Gpt2(ModelConfig config, const kernels::Table<T>& table) : config_(std::move(config)), table_(table) {}
+  explicit Gpt2(ModelConfig config) : config_(std::move(config)) {}
 
   Result<void> load(const weights::Source& source, const std::string& prefix,
                     const std::function<bool(double)>& progress);
@@ -83,19 +83,20 @@ class Gpt2 final : public Model {
     return Activations<T>(config_, rows, nullptr).bytes(rows);
   }
 
-  Result<void> forward(base::ThreadPool& pool, Step& step, std::span<const TokenId> ids, LogitsOut out,
+  Result<void> forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
                        base::Buffer& workspace) const override;
 
  private:
-  Result<void> embed(std::span<const Slice> slices, std::span<const TokenId> ids, T* x) const;
-  void attention(base::ThreadPool& pool, Step& step, int layer, int rows, const Activations<T>& a) const;
-  void mlp(base::ThreadPool& pool, int layer, int rows, const Activations<T>& a) const;
-  void norm(base::ThreadPool& pool, const Norm<T>& norm, const T* x, int rows, T* y) const;
-  void linear(base::ThreadPool& pool, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows, T* y) const;
+  Result<void> embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
+                     T* x) const;
+  void attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a) const;
+  void mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const;
+  void norm(const kernels::Compute& on, const Norm<T>& norm, const T* x, int rows, T* y) const;
+  void linear(const kernels::Compute& on, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows,
+              T* y) const;
   const Packed<T>& head() const { return config_.tied_head ? token_embedding_ : head_; }
 
   ModelConfig config_;
-  const kernels::Table<T>& table_;
   Packed<T> token_embedding_;  // [width, vocab] panels: a tied head's weights and the embedding's rows at once
   std::vector<T> position_embedding_;
   std::vector<Layer<T>> layers_;
@@ -104,14 +105,14 @@ class Gpt2 final : public Model {
 };
 
 template <class T>
-Result<void> Gpt2<T>::forward(base::ThreadPool& pool, Step& step, std::span<const TokenId> ids, LogitsOut out,
+Result<void> Gpt2<T>::forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
                               base::Buffer& workspace) const {
   const int rows = static_cast<int>(ids.size());
   const Activations<T> a(config_, rows, &workspace);
-  if (auto ok = embed(step.slices(), ids, a.x); !ok) return ok;
+  if (auto ok = embed(on, step.slices(), ids, a.x); !ok) return ok;
   for (int layer = 0; layer < config_.layers; ++layer) {
-    attention(pool, step, layer, rows, a);
-    mlp(pool, layer, rows, a);
+    attention(on, step, layer, rows, a);
+    mlp(on, layer, rows, a);
   }
   // Only the rows whose logits are wanted go through the last norm and the head, the largest matrix of a small model.
   const int wanted = static_cast<int>(out.rows.size());
@@ -119,8 +120,8 @@ Result<void> Gpt2<T>::forward(base::ThreadPool& pool, Step& step, std::span<cons
     std::copy_n(a.x + static_cast<std::size_t>(out.rows[static_cast<std::size_t>(i)]) * a.width, a.width,
                 a.h + static_cast<std::size_t>(i) * a.width);
   }
-  norm(pool, norm_f_, a.h, wanted, a.h);
-  kernels::run_matmul(pool, table_,
+  norm(on, norm_f_, a.h, wanted, a.h);
+  kernels::run_matmul(on,
                       Matmul<T>{a.h, a.width, &head(), nullptr, reinterpret_cast<T*>(out.data),
                                 static_cast<std::size_t>(config_.vocab)},
                       wanted);
@@ -128,7 +129,8 @@ Result<void> Gpt2<T>::forward(base::ThreadPool& pool, Step& step, std::span<cons
 }
 
 template <class T>
-Result<void> Gpt2<T>::embed(std::span<const Slice> slices, std::span<const TokenId> ids, T* x) const {
+Result<void> Gpt2<T>::embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
+                            T* x) const {
   const auto width = static_cast<std::size_t>(config_.width);
   for (const Slice& slice : slices) {
     if (slice.first + slice.tokens > config_.context) {
@@ -143,24 +145,25 @@ Result<void> Gpt2<T>::embed(std::span<const Slice> slices, std::span<const Token
       }
       const std::span<T> to(x + row * width, width);
       token_embedding_.get_output(ids[row], to);
-      table_.add({position_embedding_.data() + static_cast<std::size_t>(slice.first + t) * width, width}, to);
+      on.target->table<T>().add({position_embedding_.data() + static_cast<std::size_t>(slice.first + t) * width, width},
+                                to);
     }
   }
   return {};
 }
 
 template <class T>
-void Gpt2<T>::attention(base::ThreadPool& pool, Step& step, int layer, int rows, const Activations<T>& a) const {
+void Gpt2<T>::attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a) const {
   const Layer<T>& w = layers_[static_cast<std::size_t>(layer)];
-  norm(pool, w.norm_1, a.x, rows, a.h);
+  norm(on, w.norm_1, a.x, rows, a.h);
   T* qkv = a.wide_rows;  // a row is q | k | v, each `width` long
-  linear(pool, w.qkv, a.h, a.width, rows, qkv);
+  linear(on, w.qkv, a.h, a.width, rows, qkv);
 
   const std::size_t stride = 3 * a.width;
   const auto rows_of = [&](const T* first) {
     return Rows{kDType<T>, reinterpret_cast<const std::byte*>(first), stride * sizeof(T)};
   };
-  pool.run(static_cast<std::size_t>(config_.kv_heads), [&](std::size_t head) {
+  on.pool->run(static_cast<std::size_t>(config_.kv_heads), [&](std::size_t head) {
     const int h = static_cast<int>(head);
     step.write(layer, {h, h + 1}, rows_of(qkv + a.width), rows_of(qkv + 2 * a.width));
   });
@@ -174,40 +177,40 @@ void Gpt2<T>::attention(base::ThreadPool& pool, Step& step, int layer, int rows,
     slices.push_back({step.view(layer, static_cast<int>(s)), step_slices[s].first, step_slices[s].tokens, config_.heads,
                       scale, qkv + row * stride, stride, a.h + row * a.width, a.width});
   }
-  kernels::run_attend<T>(pool, table_, slices);
+  kernels::run_attend<T>(on, slices);
 
   T* projected = a.wide_rows;  // q, k and v are no longer needed
-  linear(pool, w.attention_out, a.h, a.width, rows, projected);
+  linear(on, w.attention_out, a.h, a.width, rows, projected);
   const std::size_t n = static_cast<std::size_t>(rows) * a.width;
-  table_.add({projected, n}, {a.x, n});
+  on.target->table<T>().add({projected, n}, {a.x, n});
 }
 
 template <class T>
-void Gpt2<T>::mlp(base::ThreadPool& pool, int layer, int rows, const Activations<T>& a) const {
+void Gpt2<T>::mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const {
   const Layer<T>& w = layers_[static_cast<std::size_t>(layer)];
   const auto inner = static_cast<std::size_t>(config_.inner);
-  norm(pool, w.norm_2, a.x, rows, a.h);
-  linear(pool, w.up, a.h, a.width, rows, a.wide_rows);
-  kernels::run_activate<T>(pool, table_, config_.activation, {a.wide_rows, static_cast<std::size_t>(rows) * inner});
-  linear(pool, w.down, a.wide_rows, inner, rows, a.h);
+  norm(on, w.norm_2, a.x, rows, a.h);
+  linear(on, w.up, a.h, a.width, rows, a.wide_rows);
+  kernels::run_activate<T>(on, config_.activation, {a.wide_rows, static_cast<std::size_t>(rows) * inner});
+  linear(on, w.down, a.wide_rows, inner, rows, a.h);
   const std::size_t n = static_cast<std::size_t>(rows) * a.width;
-  table_.add({a.h, n}, {a.x, n});
+  on.target->table<T>().add({a.h, n}, {a.x, n});
 }
 
 template <class T>
-void Gpt2<T>::norm(base::ThreadPool& pool, const Norm<T>& norm, const T* x, int rows, T* y) const {
+void Gpt2<T>::norm(const kernels::Compute& on, const Norm<T>& norm, const T* x, int rows, T* y) const {
   const auto width = static_cast<std::size_t>(config_.width);
-  kernels::run_layer_norm(pool, table_,
+  kernels::run_layer_norm(on,
                           LayerNorm<T>{x, width, norm.gain.data(), norm.bias.data(),
                                        static_cast<T>(config_.norm_epsilon), config_.width, y, width},
                           rows);
 }
 
 template <class T>
-void Gpt2<T>::linear(base::ThreadPool& pool, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows,
+void Gpt2<T>::linear(const kernels::Compute& on, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows,
                      T* y) const {
   const auto out = static_cast<std::size_t>(linear.weight.out());
-  kernels::run_matmul(pool, table_, Matmul<T>{x, x_stride, &linear.weight, linear.bias.data(), y, out}, rows);
+  kernels::run_matmul(on, Matmul<T>{x, x_stride, &linear.weight, linear.bias.data(), y, out}, rows);
 }
 
 // ---- Loading
@@ -332,24 +335,24 @@ Sizes sizes_as(const ModelConfig& c, int rows) {
   return s;
 }
 
+template <class T>
+Result<std::unique_ptr<Model>> loaded(std::unique_ptr<Gpt2<T>> model, const weights::Source& source,
+                                      const std::string& prefix, const std::function<bool(double)>& progress) {
+  if (auto ok = model->load(source, prefix, progress); !ok) return pass(ok);
+  return model;
+}
+
 }  // namespace
 
 Sizes sizes(const ModelConfig& config, DType dtype, int rows) {
   return dtype == DType::f64 ? sizes_as<double>(config, rows) : sizes_as<float>(config, rows);
 }
 
-template <class T>
 Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
-                                         const std::string& prefix, const kernels::Table<T>& table,
+                                         const std::string& prefix, DType dtype,
                                          const std::function<bool(double)>& progress) {
-  auto model = std::make_unique<Gpt2<T>>(config, table);
-  if (auto ok = model->load(source, prefix, progress); !ok) return pass(ok);
-  return model;
+  if (dtype == DType::f64) return loaded(std::make_unique<Gpt2<double>>(config), source, prefix, progress);
+  return loaded(std::make_unique<Gpt2<float>>(config), source, prefix, progress);
 }
-
-template Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig&, const weights::Source&, const std::string&,
-                                                  const kernels::Table<float>&, const std::function<bool(double)>&);
-template Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig&, const weights::Source&, const std::string&,
-                                                  const kernels::Table<double>&, const std::function<bool(double)>&);
 
 }  // namespace stet::model

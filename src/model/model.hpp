@@ -8,9 +8,8 @@
 #include <string>
 
 #include "base/buffer.hpp"
-#include "base/thread_pool.hpp"
 #include "core/config.hpp"
-#include "kernels/kernels.hpp"
+#include "kernels/run.hpp"
 #include "stet/cache.hpp"
 #include "weights/source.hpp"
 
@@ -22,7 +21,7 @@ struct LogitsOut {
   std::byte* data = nullptr;
 };
 
-/// Immutable once loaded: any number of caches, and of threads with a pool and workspace each, may share one.
+/// Immutable once loaded: any number of caches, and of threads with a Compute and workspace each, may share one.
 class Model {
  public:
   virtual ~Model() = default;
@@ -39,7 +38,7 @@ class Model {
   /// keys and values into the step, which the caller commits or drops. `workspace` holds at least workspace_bytes(rows)
   /// bytes. Code::invalid_argument names an id beyond the vocabulary or a position beyond the context; the step is then
   /// only fit to be dropped.
-  virtual Result<void> forward(base::ThreadPool& pool, Step& step, std::span<const TokenId> ids, LogitsOut out,
+  virtual Result<void> forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
                                base::Buffer& workspace) const = 0;
 };
 
@@ -52,11 +51,10 @@ struct Sizes {
 /// What load() would hold, from the config alone; workspace for steps of up to `rows` rows.
 Sizes sizes(const ModelConfig& config, DType dtype, int rows);
 
-/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it). Arithmetic in f32 or f64 with the kernels
-/// of the table. `progress` is told the fraction loaded and returns false to give up (Code::interrupted).
-template <class T>
+/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it), for arithmetic in `dtype`, f32 or f64.
+/// `progress` is told the fraction loaded and returns false to give up (Code::interrupted).
 Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
-                                         const std::string& prefix, const kernels::Table<T>& table,
+                                         const std::string& prefix, DType dtype,
                                          const std::function<bool(double)>& progress);
 
 }  // namespace stet::model

@@ -16,13 +16,11 @@
 namespace stet::kernels {
 namespace {
 
+const Target kRef = targets().back();
+
 template <class T>
 const Table<T>& table() {
-  if constexpr (sizeof(T) == 8) {
-    return ref_f64();
-  } else {
-    return ref_f32();
-  }
+  return kRef.table<T>();
 }
 
 template <class T>
@@ -81,7 +79,7 @@ struct MatmulCase {
   std::vector<T> run(int threads) const {
     std::vector<T> y(static_cast<std::size_t>(rows) * out);
     base::ThreadPool pool(threads);
-    run_matmul(pool, table<T>(),
+    run_matmul({&pool, &kRef},
                Matmul<T>{x.data(), static_cast<std::size_t>(in), &packed, bias.data(), y.data(),
                          static_cast<std::size_t>(out)},
                rows);
@@ -233,7 +231,7 @@ std::vector<T> attend(const Stored<T>& stored, const std::vector<T>& q, int head
     view.count = first + rows;  // what a step of this chunk would see
     const Attend<T> op{view,  first, rows, heads, T(0.25), q.data() + r * stride, stride, out.data() + r * stride,
                        stride};
-    run_attend<T>(pool, table<T>(), {&op, 1});
+    run_attend<T>({&pool, &kRef}, {&op, 1});
   }
   return out;
 }

@@ -69,15 +69,13 @@ void matmul_in_two_chains(const kernels::Matmul<T>& op, kernels::Range rows, ker
 }
 
 TEST(Verify, CatchesAKernelThatSplitsAChainInTwo) {
-  kernels::Table<float> broken = kernels::ref_f32();
-  broken.name = "broken";
-  broken.matmul = matmul_in_two_chains<float>;
-  engine::Tables tables;
-  tables.f32 = &broken;
-  const auto loaded = engine::load(kModel, DType::f32, {}, tables);
+  kernels::Table<float> table = kernels::ref_f32();
+  table.matmul = matmul_in_two_chains<float>;
+  const kernels::Target broken{"broken", &table, &kernels::ref_f64()};
+  const auto loaded = engine::load(kModel, DType::f32);
   ASSERT_TRUE(loaded);
   VerifyReport report;
-  ASSERT_TRUE(verify_loaded(*loaded, options(DType::f32), 0, {}, report));
+  ASSERT_TRUE(verify_loaded(*loaded, options(DType::f32), 0, {}, report, broken));
   std::size_t caught = 0;
   for (const Pair& pair : report.pairs) {
     if (!pair.equal()) {

@@ -113,8 +113,8 @@ class Forward : public testing::Test {
     base::ThreadPool pool(1);
     std::vector<float> logits(static_cast<std::size_t>(loaded_.model->config().vocab));
     const int row = 0;
-    return loaded_.model->forward(pool, *step, ids, {{&row, 1}, reinterpret_cast<std::byte*>(logits.data())},
-                                  workspace);
+    return loaded_.model->forward({&pool, &kernels::targets().front()}, *step, ids,
+                                  {{&row, 1}, reinterpret_cast<std::byte*>(logits.data())}, workspace);
   }
 
   engine::Loaded loaded_;

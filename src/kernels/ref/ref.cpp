@@ -203,7 +203,7 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
 }
 
 template <class T>
-constexpr Table<T> kRef = {"ref", matmul<T>, layer_norm<T>, activate<T>, add<T>, attend<T>};
+constexpr Table<T> kRef = {matmul<T>, layer_norm<T>, activate<T>, add<T>, attend<T>};
 
 }  // namespace
 

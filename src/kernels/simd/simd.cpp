@@ -1,0 +1,548 @@
+// The kernels of kernels/ref on vectors, for each instruction set that fuses: AVX2, AVX-512 and NEON (Highway). Lanes
+// lie along outputs, positions or features, never along a chain, so each result is the same chain as in kernels/ref and
+// the width of a vector changes nothing. AVX3_DL is kept out on purpose: Debian's Highway 1.0.3 emits AVX-VNNI code for
+// it that Zen 4 lacks.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd/simd.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+//
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+#include "kernels/simd/math-inl.hpp"
+#include "kernels/simd/simd.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace stet::kernels::HWY_NAMESPACE {
+
+template <class T>
+using D = hn::ScalableTag<T>;
+template <class T>
+using V = hn::Vec<D<T>>;
+template <class T>
+inline constexpr int kN = static_cast<int>(hn::MaxLanes(D<T>()));
+
+// A register tile is kTileRows x kTileVecs accumulators beside kTileVecs weights: 24 + 4 of 32 registers, or 12 + 2
+// of 16.
+inline constexpr int kTileRows = 6;
+#if HWY_TARGET == HWY_AVX2
+inline constexpr int kTileVecs = 2;
+#else
+inline constexpr int kTileVecs = 4;
+#endif
+// One row has few chains in flight: all of a panel's vectors at once.
+inline constexpr int kRowVecs = 8;
+
+inline constexpr int kLanes = 16;
+inline constexpr Pos kBlock = 512;
+
+// acc[r][v] = fma(x[r][k], w[v][k], acc[r][v]) for k in [0, n), in registers. w[v] advances by `w_step` a k.
+template <class T, int kRows, int kVecs>
+HWY_INLINE void chains(const T* const* HWY_RESTRICT x, const T* const* HWY_RESTRICT w, std::size_t w_step,
+                       std::size_t n, V<T> (&acc)[kRows][kVecs]) {
+  const D<T> d;
+  for (std::size_t k = 0; k < n; ++k) {
+    V<T> b[kVecs];
+    for (int v = 0; v < kVecs; ++v) b[v] = hn::LoadU(d, w[v] + k * w_step);
+    for (int r = 0; r < kRows; ++r) {
+      const V<T> a = hn::Set(d, x[r][k]);
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
+    }
+  }
+}
+
+// Calls f.template operator()<rows>() with the compile-time number of rows, 1 to kTileRows.
+template <class F>
+HWY_INLINE void with_rows(int rows, F&& f) {
+  switch (rows) {
+    case 1:
+      return f(std::integral_constant<int, 1>{});
+    case 2:
+      return f(std::integral_constant<int, 2>{});
+    case 3:
+      return f(std::integral_constant<int, 3>{});
+    case 4:
+      return f(std::integral_constant<int, 4>{});
+    case 5:
+      return f(std::integral_constant<int, 5>{});
+    default:
+      return f(std::integral_constant<int, kTileRows>{});
+  }
+}
+
+// ---- Matmul
+
+template <class T>
+struct Strip {
+  const T* w;  // of the panel, at its first k and first output
+  T* y;        // of the first row
+  std::size_t y_stride;
+  const T* bias;  // of the first output; null: none, or not yet
+  bool first;     // start at 0 rather than at what y holds
+};
+
+template <class T, int kRows, int kVecs>
+HWY_INLINE void matmul_tile(const Strip<T>& s, const T* x, std::size_t x_stride, std::size_t n) {
+  const D<T> d;
+  const T *xs[kRows], *ws[kVecs];
+  V<T> acc[kRows][kVecs];
+  for (int r = 0; r < kRows; ++r) xs[r] = x + static_cast<std::size_t>(r) * x_stride;
+  for (int v = 0; v < kVecs; ++v) ws[v] = s.w + v * kN<T>;
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) {
+      acc[r][v] = s.first ? hn::Zero(d) : hn::LoadU(d, s.y + static_cast<std::size_t>(r) * s.y_stride + v * kN<T>);
+    }
+  }
+  chains<T, kRows, kVecs>(xs, ws, kPanel<T>, n, acc);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) {
+      if (s.bias != nullptr) acc[r][v] = hn::Add(acc[r][v], hn::LoadU(d, s.bias + v * kN<T>));
+      hn::StoreU(acc[r][v], d, s.y + static_cast<std::size_t>(r) * s.y_stride + v * kN<T>);
+    }
+  }
+}
+
+// All outputs of a panel for some rows and inputs [k0, k1).
+template <class T>
+HWY_INLINE void matmul_rows(const Matmul<T>& op, const T* w, int k0, int k1, Range rows, T* y, std::size_t y_stride,
+                            const T* bias) {
+  const auto n = static_cast<std::size_t>(k1 - k0);
+  const T* panel = w + static_cast<std::size_t>(k0) * kPanel<T>;
+  for (int r = rows.begin; r < rows.end; r += kTileRows) {
+    const T* x = op.x + static_cast<std::size_t>(r) * op.x_stride + k0;
+    T* out = y + static_cast<std::size_t>(r - rows.begin) * y_stride;
+    with_rows(rows.end - r, [&](auto count) HWY_ATTR {
+      constexpr int kRows = decltype(count)::value;
+      constexpr int kVecs = std::min(kRows == 1 ? kRowVecs : kTileVecs, kPanel<T> / kN<T>);
+      for (int s = 0; s < kPanel<T>; s += kVecs * kN<T>) {
+        matmul_tile<T, kRows, kVecs>({panel + s, out + s, y_stride, bias == nullptr ? nullptr : bias + s, k0 == 0}, x,
+                                     op.x_stride, n);
+      }
+    });
+  }
+}
+
+// Inputs between two stores of the accumulators: what keeps a panel's part and some rows of x in the second-level
+// cache. 1,024 measured 2 to 5 % faster than 128 to 512 on Zen 5.
+inline constexpr int kInputBlock = 1024;
+
+template <class T>
+void matmul(const Matmul<T>& op, Range rows, Range panels) {
+  const int in = op.w->in(), out = op.w->out();
+  for (int p = panels.begin; p < panels.end; ++p) {
+    const T* w = op.w->panel(p);
+    const int n0 = p * kPanel<T>;
+    const T* bias = op.bias == nullptr ? nullptr : op.bias + n0;
+    if (n0 + kPanel<T> <= out) {
+      T* y = op.y + static_cast<std::size_t>(rows.begin) * op.y_stride + n0;
+      for (int k0 = 0; k0 == 0 || k0 < in; k0 += kInputBlock) {
+        const int k1 = std::min(in, k0 + kInputBlock);
+        matmul_rows(op, w, k0, k1, rows, y, op.y_stride, k1 == in ? bias : nullptr);
+      }
+    } else {
+      // The last panel is wider than the matrix: through a buffer of its own.
+      HWY_ALIGN T buffer[kTileRows * kPanel<T>];
+      for (int r = rows.begin; r < rows.end; r += kTileRows) {
+        const Range some{r, std::min(rows.end, r + kTileRows)};
+        matmul_rows<T>(op, w, 0, in, some, buffer, kPanel<T>, nullptr);
+        for (int i = some.begin; i < some.end; ++i) {
+          T* y = op.y + static_cast<std::size_t>(i) * op.y_stride + n0;
+          const T* from = buffer + (i - r) * kPanel<T>;
+          for (int j = 0; j < out - n0; ++j) y[j] = bias == nullptr ? from[j] : from[j] + bias[j];
+        }
+      }
+    }
+  }
+}
+
+// ---- Sums over 16 virtual lanes
+
+template <class T>
+inline constexpr int kLaneVecs = kLanes / kN<T>;  // vectors that hold the 16 lanes
+static_assert(kN<float> <= kLanes && kN<double> <= kLanes);
+
+template <class T>
+HWY_INLINE T tree_sum(T* lane) {
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
+  }
+  return lane[0];
+}
+
+template <class T>
+void layer_norm(const LayerNorm<T>& op, Range rows) {
+  const D<T> d;
+  const int whole = op.width / kLanes * kLanes;
+  HWY_ALIGN T lane[kLanes];
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const T* x = op.x + static_cast<std::size_t>(r) * op.x_stride;
+    T* y = op.y + static_cast<std::size_t>(r) * op.y_stride;
+    V<T> acc[kLaneVecs<T>];
+    for (auto& a : acc) a = hn::Zero(d);
+    for (int i = 0; i < whole; i += kLanes) {
+      for (int v = 0; v < kLaneVecs<T>; ++v) acc[v] = hn::Add(acc[v], hn::LoadU(d, x + i + v * kN<T>));
+    }
+    for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[v], d, lane + v * kN<T>);
+    for (int i = whole; i < op.width; ++i) lane[i - whole] = lane[i - whole] + x[i];
+    const T mean = tree_sum(lane) / static_cast<T>(op.width);
+
+    const V<T> means = hn::Set(d, mean);
+    for (auto& a : acc) a = hn::Zero(d);
+    for (int i = 0; i < whole; i += kLanes) {
+      for (int v = 0; v < kLaneVecs<T>; ++v) {
+        const V<T> c = hn::Sub(hn::LoadU(d, x + i + v * kN<T>), means);
+        acc[v] = hn::MulAdd(c, c, acc[v]);
+      }
+    }
+    for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[v], d, lane + v * kN<T>);
+    for (int i = whole; i < op.width; ++i) lane[i - whole] = std::fma(x[i] - mean, x[i] - mean, lane[i - whole]);
+    const T scale = T(1) / std::sqrt(tree_sum(lane) / static_cast<T>(op.width) + op.epsilon);
+
+    const V<T> scales = hn::Set(d, scale);
+    for (int i = 0; i < whole; i += kN<T>) {
+      const V<T> c = hn::Mul(hn::Sub(hn::LoadU(d, x + i), means), scales);
+      hn::StoreU(hn::MulAdd(c, hn::LoadU(d, op.gain + i), hn::LoadU(d, op.bias + i)), d, y + i);
+    }
+    for (int i = whole; i < op.width; ++i) y[i] = std::fma((x[i] - mean) * scale, op.gain[i], op.bias[i]);
+  }
+}
+
+// ---- Elementwise
+
+template <class T, class F>
+HWY_INLINE void for_each_vector(std::span<T> x, F&& f) {
+  const D<T> d;
+  std::size_t i = 0;
+  for (; i + kN<T> <= x.size(); i += kN<T>) hn::StoreU(f(d, hn::LoadU(d, x.data() + i)), d, x.data() + i);
+  if (i == x.size()) return;
+  HWY_ALIGN T rest[kN<T>] = {};
+  std::copy(x.begin() + static_cast<std::ptrdiff_t>(i), x.end(), rest);
+  hn::Store(f(d, hn::Load(d, rest)), d, rest);
+  std::copy_n(rest, x.size() - i, x.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+template <class T>
+void activate(Activation activation, std::span<T> x) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return for_each_vector(x, [](auto d, auto v) HWY_ATTR { return gelu_tanh(d, v); });
+    case Activation::gelu_erf:
+      return for_each_vector(x, [](auto d, auto v) HWY_ATTR { return gelu_erf(d, v); });
+    case Activation::relu:
+      return for_each_vector(x, [](auto d, auto v) HWY_ATTR { return relu(d, v); });
+  }
+}
+
+template <class T>
+void add(std::span<const T> x, std::span<T> y) {
+  const D<T> d;
+  std::size_t i = 0;
+  for (; i + kN<T> <= y.size(); i += kN<T>) {
+    hn::StoreU(hn::Add(hn::LoadU(d, y.data() + i), hn::LoadU(d, x.data() + i)), d, y.data() + i);
+  }
+  for (; i < y.size(); ++i) y[i] = y[i] + x[i];
+}
+
+// ---- Attention
+
+// One KV head's cells: K as [k_dim][16], V as [16][v_dim].
+template <class T>
+struct Head {
+  const View* view;
+  std::size_t offset;
+
+  const T* keys(Pos cell) const {
+    return reinterpret_cast<const T*>(
+        view->base + view->cells[static_cast<std::size_t>(cell - view->first / kCell)] * view->layout->bytes + offset);
+  }
+  const T* values(Pos cell) const { return keys(cell) + view->layout->v_offset / sizeof(T); }
+};
+
+// Some queries of one KV head, the rows of a tile, and for each the positions [begin, end) that it sees.
+template <class T, int kRows>
+struct Queries {
+  const T* q[kRows];
+  Pos begin[kRows], end[kRows];
+};
+
+// A block's positions are numbered from its first cell's first position, `origin`.
+template <class T, int kRows>
+struct BlockScores {
+  HWY_ALIGN T score[kRows][kBlock];
+};
+
+template <class T, int kRows, int kVecs>
+HWY_INLINE void score_vectors(const Head<T>& head, const Queries<T, kRows>& queries, Pos origin, Pos vector, T scale,
+                              BlockScores<T, kRows>& s) {
+  const D<T> d;
+  const T* k[kVecs];
+  for (int v = 0; v < kVecs; ++v) {
+    const Pos at = origin + (vector + v) * kN<T>;
+    k[v] = head.keys(at / kCell) + at % kCell;
+  }
+  V<T> acc[kRows][kVecs];
+  for (auto& row : acc) {
+    for (auto& a : row) a = hn::Zero(d);
+  }
+  chains<T, kRows, kVecs>(queries.q, k, kCell, static_cast<std::size_t>(head.view->layout->k_dim), acc);
+  const V<T> scales = hn::Set(d, scale);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) hn::Store(hn::Mul(acc[r][v], scales), d, s.score[r] + (vector + v) * kN<T>);
+  }
+}
+
+template <class T, int kRows>
+HWY_INLINE void score_block(const Head<T>& head, const Queries<T, kRows>& queries, Pos origin, Pos end, T scale,
+                            BlockScores<T, kRows>& s) {
+  constexpr int kVecs = kRows <= 2 ? kRowVecs / kRows : kTileVecs;
+  const Pos vectors = (end - origin + kCell - 1) / kCell * kLaneVecs<T>;
+  Pos v = 0;
+  for (; v + kVecs <= vectors; v += kVecs) score_vectors<T, kRows, kVecs>(head, queries, origin, v, scale, s);
+  for (; v < vectors; ++v) score_vectors<T, kRows, 1>(head, queries, origin, v, scale, s);
+}
+
+template <class T>
+struct Partial {
+  T maximum, sum;
+};
+
+// Scores to exp(score - maximum) over the visible positions [begin, end); the block's cells start at `origin`. Slots of
+// these cells that are not visible are set to -inf first: their exp is +0, which added to a lane changes no bit.
+template <class T>
+HWY_INLINE Partial<T> softmax_block(T* score, Pos origin, Pos begin, Pos end) {
+  const D<T> d;
+  const Pos from = (begin - origin) / kCell * kCell, to = (end - origin + kCell - 1) / kCell * kCell;
+  constexpr T kNothing = -std::numeric_limits<T>::infinity();
+  for (Pos i = from; i < begin - origin; ++i) score[i] = kNothing;
+  for (Pos i = end - origin; i < to; ++i) score[i] = kNothing;
+  V<T> most = hn::Load(d, score + from);
+  for (Pos i = from + kN<T>; i < to; i += kN<T>) most = hn::Max(most, hn::Load(d, score + i));
+  const T maximum = hn::GetLane(hn::MaxOfLanes(d, most));
+  const V<T> maxima = hn::Set(d, maximum);
+  V<T> acc[kLaneVecs<T>];
+  for (auto& a : acc) a = hn::Zero(d);
+  for (Pos i = from; i < to; i += kCell) {
+    for (int v = 0; v < kLaneVecs<T>; ++v) {
+      const V<T> p = exp(d, hn::Sub(hn::Load(d, score + i + v * kN<T>), maxima));
+      hn::Store(p, d, score + i + v * kN<T>);
+      acc[v] = hn::Add(acc[v], p);
+    }
+  }
+  HWY_ALIGN T lane[kLanes];
+  for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[v], d, lane + v * kN<T>);
+  return {maximum, tree_sum(lane)};
+}
+
+// out[r] += p[r] x V over positions [begin, end), each output one ascending chain. p[r][i] belongs to origin + i.
+template <class T, int kRows, int kVecs>
+HWY_INLINE void weigh_vectors(const Head<T>& head, const T* const* p, Pos origin, Pos begin, Pos end, int dim,
+                              T* const* out) {
+  const D<T> d;
+  const auto stride = static_cast<std::size_t>(head.view->layout->v_dim);
+  V<T> acc[kRows][kVecs];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::LoadU(d, out[r] + dim + v * kN<T>);
+  }
+  for (Pos at = begin; at < end;) {
+    const Pos stop = std::min(end, (at / kCell + 1) * kCell);  // the end of this cell
+    const T *ps[kRows], *vs[kVecs];
+    for (int r = 0; r < kRows; ++r) ps[r] = p[r] + (at - origin);
+    for (int v = 0; v < kVecs; ++v) {
+      vs[v] = head.values(at / kCell) + static_cast<std::size_t>(at % kCell) * stride +
+              static_cast<std::size_t>(dim + v * kN<T>);
+    }
+    chains<T, kRows, kVecs>(ps, vs, stride, static_cast<std::size_t>(stop - at), acc);
+    at = stop;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) hn::StoreU(acc[r][v], d, out[r] + dim + v * kN<T>);
+  }
+}
+
+template <class T, int kRows>
+HWY_INLINE void weigh(const Head<T>& head, const T* const* p, Pos origin, Pos begin, Pos end, T* const* out) {
+  if (begin >= end) return;
+  constexpr int kVecs = kRows == 1 ? kRowVecs : kTileVecs;
+  const int dims = head.view->layout->v_dim;
+  int dim = 0;
+  for (; dim + kVecs * kN<T> <= dims; dim += kVecs * kN<T>)
+    weigh_vectors<T, kRows, kVecs>(head, p, origin, begin, end, dim, out);
+  if constexpr (kRows == 1 && kVecs > 4) {
+    for (; dim + 4 * kN<T> <= dims; dim += 4 * kN<T>) weigh_vectors<T, kRows, 4>(head, p, origin, begin, end, dim, out);
+  }
+  for (; dim + kN<T> <= dims; dim += kN<T>) weigh_vectors<T, kRows, 1>(head, p, origin, begin, end, dim, out);
+  // Dims that fill no vector.
+  for (; dim < dims; ++dim) {
+    for (int r = 0; r < kRows; ++r) {
+      T acc = out[r][dim];
+      for (Pos at = begin; at < end; ++at) {
+        acc = std::fma(p[r][at - origin], head.values(at / kCell)[(at % kCell) * dims + dim], acc);
+      }
+      out[r][dim] = acc;
+    }
+  }
+}
+
+// One block of positions for a tile of queries. Positions that all rows see go through the tile; what only some see
+// (the diagonal of a chunk, the edge of a window) goes row by row, in ascending order around it.
+template <class T, int kRows>
+HWY_INLINE void attend_block(const Head<T>& head, const Queries<T, kRows>& queries, Pos block, T scale,
+                             Partial<T>* partial, T* out) {
+  const auto dims = static_cast<std::size_t>(head.view->layout->v_dim);
+  Pos begin[kRows], end[kRows], first = block + kBlock, last = block, all_begin = block, all_end = block + kBlock;
+  for (int r = 0; r < kRows; ++r) {
+    begin[r] = std::max(block, queries.begin[r]);
+    end[r] = std::min(block + kBlock, queries.end[r]);
+    if (begin[r] < end[r]) {
+      first = std::min(first, begin[r]);
+      last = std::max(last, end[r]);
+    }
+    all_begin = std::max(all_begin, begin[r]);
+    all_end = std::min(all_end, end[r]);
+  }
+  const Pos origin = first / kCell * kCell;
+  BlockScores<T, kRows> s;
+  score_block<T, kRows>(head, queries, origin, last, scale, s);
+  const T* p[kRows];
+  T* outs[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    p[r] = s.score[r];
+    outs[r] = out + static_cast<std::size_t>(r) * dims;
+    std::fill_n(outs[r], dims, T(0));
+    // A block that a row sees nothing of takes no part in its merge; see attend_tile.
+    if (begin[r] < end[r]) partial[r] = softmax_block(s.score[r], origin, begin[r], end[r]);
+  }
+  if (all_begin >= all_end) {
+    for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, begin[r], end[r], outs + r);
+    return;
+  }
+  for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, begin[r], all_begin, outs + r);
+  weigh<T, kRows>(head, p, origin, all_begin, all_end, outs);
+  for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, all_end, end[r], outs + r);
+}
+
+template <class T, int kRows>
+void attend_tile(const Head<T>& head, const Queries<T, kRows>& queries, T scale, std::vector<T>& outs,
+                 std::vector<Partial<T>>& partials, T* const* to) {
+  const D<T> d;
+  const auto dims = static_cast<std::size_t>(head.view->layout->v_dim);
+  const Pos first = *std::min_element(queries.begin, queries.begin + kRows) / kBlock;
+  const Pos last = (*std::max_element(queries.end, queries.end + kRows) - 1) / kBlock;
+  const auto blocks = static_cast<std::size_t>(last - first + 1);
+  if (outs.size() < blocks * kRows * dims) outs.resize(blocks * kRows * dims);
+  if (partials.size() < blocks * kRows) partials.resize(blocks * kRows);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    attend_block<T, kRows>(head, queries, (first + static_cast<Pos>(b)) * kBlock, scale, partials.data() + b * kRows,
+                           outs.data() + b * kRows * dims);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const auto begin = static_cast<std::size_t>(queries.begin[r] / kBlock - first);
+    const auto end = static_cast<std::size_t>((queries.end[r] - 1) / kBlock - first + 1);
+    T maximum = partials[begin * kRows + static_cast<std::size_t>(r)].maximum;
+    for (std::size_t b = begin; b < end; ++b) {
+      const T m = partials[b * kRows + static_cast<std::size_t>(r)].maximum;
+      maximum = m > maximum ? m : maximum;
+    }
+    T sum = 0;
+    std::fill_n(to[r], dims, T(0));
+    for (std::size_t b = begin; b < end; ++b) {
+      const auto& partial = partials[b * kRows + static_cast<std::size_t>(r)];
+      const T* out = outs.data() + (b * kRows + static_cast<std::size_t>(r)) * dims;
+      const V<T> weights = exp(d, hn::Set(d, partial.maximum - maximum));
+      const T weight = hn::GetLane(weights);
+      sum = std::fma(partial.sum, weight, sum);
+      std::size_t i = 0;
+      for (; i + kN<T> <= dims; i += kN<T>) {
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, out + i), weights, hn::LoadU(d, to[r] + i)), d, to[r] + i);
+      }
+      for (; i < dims; ++i) to[r][i] = std::fma(out[i], weight, to[r][i]);
+    }
+    const V<T> sums = hn::Set(d, sum);
+    std::size_t i = 0;
+    for (; i + kN<T> <= dims; i += kN<T>) hn::StoreU(hn::Div(hn::LoadU(d, to[r] + i), sums), d, to[r] + i);
+    for (; i < dims; ++i) to[r][i] = to[r][i] / sum;
+  }
+}
+
+template <class T>
+void attend(const Attend<T>& op, Range rows, Range kv_heads) {
+  const CellLayout& layout = *op.view.layout;
+  constexpr Codec kOwn = sizeof(T) == 8 ? Codec::f64 : Codec::f32;
+  if (layout.k != kOwn || layout.v != kOwn) {
+    // A cache of the other width is nobody's fast path.
+    return targets().back().table<T>().attend(op, rows, kv_heads);
+  }
+  const int group = op.heads / layout.kv_heads;
+  std::vector<T> outs;
+  std::vector<Partial<T>> partials;
+  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
+    const Head<T> head{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
+    // Rows of tiles are queries of this KV head: the heads of its group within a row, then the next row.
+    const int count = (rows.end - rows.begin) * group;
+    for (int i = 0; i < count; i += kTileRows) {
+      with_rows(std::min(kTileRows, count - i), [&](auto n) HWY_ATTR {
+        constexpr int kRows = decltype(n)::value;
+        Queries<T, kRows> queries;
+        T* to[kRows];
+        for (int j = 0; j < kRows; ++j) {
+          const int r = rows.begin + (i + j) / group, h = kv * group + (i + j) % group;
+          const Pos position = op.first + r;
+          queries.q[j] = op.q + static_cast<std::size_t>(r) * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim;
+          queries.end[j] = std::min(position + 1, op.view.first + op.view.count);
+          queries.begin[j] =
+              op.view.span.window > 0 ? std::max(op.view.first, position + 1 - op.view.span.window) : op.view.first;
+          to[j] = op.out + static_cast<std::size_t>(r) * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim;
+        }
+        attend_tile<T, kRows>(head, queries, op.scale, outs, partials, to);
+      });
+    }
+  }
+}
+
+const char* const kName =
+#if HWY_TARGET == HWY_AVX3
+    "avx512";
+#elif HWY_TARGET == HWY_AVX2
+    "avx2";
+#else
+    "neon";
+#endif
+
+template <class T>
+constexpr Table<T> kTable = {matmul<T>, layer_norm<T>, activate<T>, add<T>, attend<T>};
+const Target kTarget = {kName, &kTable<float>, &kTable<double>};
+
+}  // namespace stet::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stet::kernels {
+
+std::vector<Target> simd_targets() {
+  std::vector<Target> targets;
+  // __builtin_cpu_supports, and not Highway's own check, asks for just what these targets use; it also asks the system.
+#if HWY_TARGETS & HWY_AVX3
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    targets.push_back(N_AVX3::kTarget);
+  }
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+      __builtin_cpu_supports("bmi2")) {
+    targets.push_back(N_AVX2::kTarget);
+  }
+#endif
+#if HWY_TARGETS & HWY_NEON
+  targets.push_back(N_NEON::kTarget);  // part of AArch64
+#endif
+  return targets;
+}
+
+}  // namespace stet::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,254 @@
+// Every vector kernel of every instruction set that this CPU runs, against kernels/ref: the same bits, whatever the
+// shape.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+
+namespace stet::kernels {
+namespace {
+
+template <class T>
+const Table<T>& ref_table() {
+  return targets().back().table<T>();
+}
+
+template <class T>
+std::vector<const Table<T>*> simd_tables() {
+  std::vector<const Table<T>*> tables;
+  for (const Target& target : targets().first(targets().size() - 1)) tables.push_back(&target.table<T>());
+  return tables;
+}
+
+// Random values with everything that floats have among them: zeros of both signs, denormals, and now and then
+// infinities.
+template <class T>
+std::vector<T> mixed(std::size_t n, unsigned seed, bool infinities = false) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  std::vector<T> values(n);
+  for (T& v : values) {
+    switch (engine() % 16) {
+      case 0:
+        v = engine() % 2 == 0 ? T(0) : -T(0);
+        break;
+      case 1:
+        v = static_cast<T>(uniform(engine)) * std::numeric_limits<T>::min();
+        break;
+      case 2:
+        v = infinities && engine() % 8 == 0 ? std::numeric_limits<T>::infinity()
+                                            : static_cast<T>(uniform(engine) * 1e4);
+        break;
+      default:
+        v = static_cast<T>(uniform(engine));
+    }
+  }
+  return values;
+}
+
+// Equal bits; any NaN equals any NaN, since the contract leaves their sign and payload open.
+template <class T>
+testing::AssertionResult same(const std::vector<T>& a, const std::vector<T>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(T)) != 0 && !(std::isnan(a[i]) && std::isnan(b[i]))) {
+      return testing::AssertionFailure() << "element " << i << " of " << a.size() << ": " << a[i] << " and " << b[i];
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+template <class T>
+class Simd : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_FALSE(simd_tables<T>().empty()) << "no vector kernels run on this CPU"; }
+};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Simd, Types);
+
+TYPED_TEST(Simd, Matmul) {
+  using T = TypeParam;
+  for (const auto [rows, in, out] : {std::array{1, 1, 1},
+                                     {1, 64, 64},
+                                     {1, 100, 130},
+                                     {2, 33, 64},
+                                     {3, 257, 65},
+                                     {4, 5, 300},
+                                     {5, 64, 31},
+                                     {6, 768, 128},
+                                     {7, 1025, 64},
+                                     {13, 2500, 70},
+                                     {16, 48, 144},
+                                     {31, 3, 97},
+                                     {64, 65, 66},
+                                     {600, 20, 129}}) {
+    const auto x = mixed<T>(static_cast<std::size_t>(rows) * in, 1, rows % 2 == 1),
+               w = mixed<T>(static_cast<std::size_t>(in) * out, 2), bias = mixed<T>(out, 3);
+    auto packed = std::move(*Packed<T>::allocate(in, out));
+    for (int k = 0; k < in; ++k)
+      packed.set_input(k, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
+    for (const T* b : {bias.data(), static_cast<const T*>(nullptr)}) {
+      const auto run = [&](const Table<T>& table) {
+        std::vector<T> y(static_cast<std::size_t>(rows) * (out + 3), T(7));
+        table.matmul({x.data(), static_cast<std::size_t>(in), &packed, b, y.data(), static_cast<std::size_t>(out) + 3},
+                     {0, rows}, {0, packed.panels()});
+        return y;
+      };
+      const auto expected = run(ref_table<T>());
+      for (const auto* table : simd_tables<T>())
+        EXPECT_TRUE(same(run(*table), expected)) << rows << " x " << in << " x " << out;
+    }
+  }
+}
+
+TYPED_TEST(Simd, MatmulWritesOnlyItsRowsAndPanels) {
+  using T = TypeParam;
+  const auto x = mixed<T>(20 * 50, 1), w = mixed<T>(50 * 200, 2);
+  auto packed = std::move(*Packed<T>::allocate(50, 200));
+  for (int k = 0; k < 50; ++k) packed.set_input(k, {w.data() + k * 200, 200});
+  for (const auto* table : simd_tables<T>()) {
+    std::vector<T> y(20 * 200, T(-77)), expected = y;
+    const Range rows{3, 17}, panels{1, packed.panels()};
+    table->matmul({x.data(), 50, &packed, nullptr, y.data(), 200}, rows, panels);
+    ref_table<T>().matmul({x.data(), 50, &packed, nullptr, expected.data(), 200}, rows, panels);
+    EXPECT_TRUE(same(y, expected)) << "another target";
+  }
+}
+
+TYPED_TEST(Simd, LayerNorm) {
+  using T = TypeParam;
+  for (const int width : {1, 2, 7, 15, 16, 17, 31, 32, 48, 100, 129, 768, 1000}) {
+    const auto x = mixed<T>(5 * width, width), gain = mixed<T>(width, 7), bias = mixed<T>(width, 8);
+    const auto run = [&](const Table<T>& table) {
+      std::vector<T> y(5 * width);
+      table.layer_norm({x.data(), static_cast<std::size_t>(width), gain.data(), bias.data(), T(1e-5), width, y.data(),
+                        static_cast<std::size_t>(width)},
+                       {0, 5});
+      return y;
+    };
+    for (const auto* table : simd_tables<T>())
+      EXPECT_TRUE(same(run(*table), run(ref_table<T>()))) << "#"
+                                                          << " " << width;
+  }
+}
+
+TYPED_TEST(Simd, ActivationsOverTheWholeRange) {
+  using T = TypeParam;
+  auto x = mixed<T>(100003, 4, true);
+  std::mt19937_64 engine(5);
+  for (std::size_t i = 0; i < 60000; ++i) {  // any bit pattern at all
+    const std::uint64_t bits = engine();
+    std::memcpy(&x[i], &bits, sizeof(T));
+  }
+  for (std::size_t i = 60000; i < 90000; ++i) x[i] = x[i] * T(20);
+  for (const Activation activation : {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
+    for (const std::size_t n : {x.size(), std::size_t{1}, std::size_t{5}}) {
+      std::vector<T> expected(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n));
+      ref_table<T>().activate(activation, expected);
+      for (const auto* table : simd_tables<T>()) {
+        std::vector<T> y(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n));
+        table->activate(activation, y);
+        EXPECT_TRUE(same(y, expected)) << "#"
+                                       << " " << static_cast<int>(activation);
+      }
+    }
+  }
+}
+
+TYPED_TEST(Simd, Add) {
+  using T = TypeParam;
+  const auto x = mixed<T>(1003, 1, true);
+  auto expected = mixed<T>(1003, 2, true);
+  const auto start = expected;
+  ref_table<T>().add(x, expected);
+  for (const auto* table : simd_tables<T>()) {
+    auto y = start;
+    table->add(x, y);
+    EXPECT_TRUE(same(y, expected)) << "another target";
+  }
+}
+
+// Attention over a sequence in cells, shuffled, NaN wherever no row is.
+template <class T>
+struct Sequence {
+  CellLayout layout;
+  std::vector<T> storage;
+  std::vector<std::uint32_t> cells;
+  Pos n;
+
+  Sequence(Pos n_, int kv_heads, int k_dim, int v_dim, unsigned seed) : n(n_) {
+    layout.k = layout.v = sizeof(T) == 8 ? Codec::f64 : Codec::f32;
+    layout.kv_heads = kv_heads;
+    layout.k_dim = k_dim;
+    layout.v_dim = v_dim;
+    layout.v_offset = sizeof(T) * 16 * k_dim;
+    layout.head_stride = layout.v_offset + sizeof(T) * 16 * v_dim;
+    layout.bytes = kv_heads * layout.head_stride;
+    const std::size_t count = static_cast<std::size_t>(n + 15) / 16;
+    cells.resize(count);
+    for (std::size_t c = 0; c < count; ++c) cells[c] = static_cast<std::uint32_t>((c * 7 + 3) % (count * 2 + 7));
+    std::sort(cells.begin(), cells.end());
+    cells.erase(std::unique(cells.begin(), cells.end()), cells.end());
+    for (std::uint32_t next = 0; cells.size() < count; ++next) {
+      if (std::find(cells.begin(), cells.end(), next) == cells.end()) cells.push_back(next);
+    }
+    std::shuffle(cells.begin(), cells.end(), std::mt19937(seed));
+    storage.assign((count * 2 + 7) * layout.bytes / sizeof(T), std::numeric_limits<T>::quiet_NaN());
+    const auto values = mixed<T>(static_cast<std::size_t>(n) * kv_heads * (k_dim + v_dim), seed);
+    const T* value = values.data();
+    for (Pos p = 0; p < n; ++p) {
+      for (int h = 0; h < kv_heads; ++h) {
+        T* head = storage.data() + (cells[p / 16] * layout.bytes + h * layout.head_stride) / sizeof(T);
+        // Scores of some hundreds would leave one position only: scaled, so that many take part.
+        for (int d = 0; d < k_dim; ++d) head[d * 16 + p % 16] = std::abs(*value) > 2 ? T(0.5) : *value, ++value;
+        for (int d = 0; d < v_dim; ++d) head[16 * k_dim + (p % 16) * v_dim + d] = *value++;
+      }
+    }
+  }
+};
+
+TYPED_TEST(Simd, Attend) {
+  using T = TypeParam;
+  struct Case {
+    Pos n;
+    int tokens, heads, kv_heads, k_dim, v_dim;
+    Pos window;
+  };
+  for (const Case c : {Case{1, 1, 1, 1, 1, 1, 0},
+                       {5, 5, 2, 1, 3, 7, 0},
+                       {16, 16, 4, 4, 64, 64, 0},
+                       {33, 1, 12, 12, 64, 64, 0},
+                       {130, 130, 3, 3, 16, 16, 0},
+                       {700, 3, 8, 2, 32, 48, 0},
+                       {1300, 40, 4, 1, 20, 20, 0},
+                       {1300, 1, 4, 1, 128, 80, 0},
+                       {100, 60, 4, 2, 8, 8, 1},
+                       {600, 600, 2, 2, 8, 9, 17},
+                       {1200, 30, 2, 1, 64, 64, 520},
+                       {1100, 600, 1, 1, 16, 16, 513}}) {
+    const Sequence<T> s(c.n, c.kv_heads, c.k_dim, c.v_dim, static_cast<unsigned>(c.n + c.k_dim));
+    auto q = mixed<T>(static_cast<std::size_t>(c.tokens) * c.heads * c.k_dim, 9);
+    for (T& x : q) x = std::abs(x) > 2 ? T(-0.25) : x;
+    const auto run = [&](const Table<T>& table) {
+      const std::size_t q_stride = static_cast<std::size_t>(c.heads) * c.k_dim,
+                        out_stride = static_cast<std::size_t>(c.heads) * c.v_dim;
+      std::vector<T> out(c.tokens * out_stride, T(5));
+      const View view{reinterpret_cast<const std::byte*>(s.storage.data()), s.cells, &s.layout, 0, c.n, {c.window}};
+      table.attend({view, c.n - c.tokens, c.tokens, c.heads, T(0.3), q.data(), q_stride, out.data(), out_stride},
+                   {0, c.tokens}, {0, c.kv_heads});
+      return out;
+    };
+    const auto expected = run(ref_table<T>());
+    for (const T x : expected) ASSERT_FALSE(std::isnan(x)) << c.n;
+    for (const auto* table : simd_tables<T>())
+      EXPECT_TRUE(same(run(*table), expected)) << "#"
+                                               << " n " << c.n << " tokens " << c.tokens << " window " << c.window;
+  }
+}
+
+}  // namespace
+}  // namespace stet::kernels
