@@ -56,7 +56,8 @@ std::filesystem::path resolve(std::filesystem::path path) {
   return path;
 }
 
-bool exists_but_special(const std::filesystem::path& path) {
+/// A device, pipe or socket: nothing to put a file in place of.
+bool exists_but_special(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
 }
@@ -113,20 +114,17 @@ Result<std::string> read_input(const std::string& path) {
 
 Result<void> check_writable(const std::string& path) {
   if (path == "-") return {};
-  const auto target = resolve(path);
   std::error_code error;
-  if (std::filesystem::is_directory(target, error)) return refused(path, EISDIR);
-  const bool special = exists_but_special(target);
-  const auto folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
-  if (::access(special ? target.c_str() : folder.c_str(), W_OK) != 0) return refused(path, errno);
-  return {};
+  if (std::filesystem::is_directory(path, error)) return refused(path, EISDIR);
+  const auto folder = resolve(path).parent_path();
+  const auto place = exists_but_special(path) ? path : folder.empty() ? "." : folder.string();
+  return ::access(place.c_str(), W_OK) == 0 ? Result<void>() : refused(path, errno);
 }
 
 Result<void> write_file(const std::string& path, std::initializer_list<std::string_view> parts) {
   if (path == "-") return write_parts(STDOUT_FILENO, "stdout", parts);
-  const auto target = resolve(path);
-  if (!exists_but_special(target)) return write_and_rename(target, parts);
-  Descriptor file(::open(target.c_str(), O_WRONLY | O_CLOEXEC));  // NOLINT(*-vararg)
+  if (!exists_but_special(path)) return write_and_rename(resolve(path), parts);
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));  // NOLINT(*-vararg)
   if (file.get() < 0) return refused(path, errno);
   auto written = write_parts(file.get(), path, parts);
   if (::close(file.release()) != 0 && written) written = refused(path, errno);

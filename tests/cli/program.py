@@ -23,7 +23,7 @@ def default_interrupt():
 
 
 def start(*args, **options):
-    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0} | options
     return subprocess.Popen([STET, *map(str, args)], preexec_fn=options.pop("preexec_fn", default_interrupt), **options)
 
 

@@ -62,6 +62,9 @@ class LogitsFile(ProgramTest):
         self.assertTrue((self.folder / "link.npy").is_symlink())
         self.assertEqual((self.folder / "real.npy").read_bytes(), self.ok("logits", "A"))
 
+    def test_a_pipe_by_its_path(self):
+        self.assertEqual(self.ok("logits", "A", "-o", "/dev/fd/1"), self.ok("logits", "A"))
+
     def test_full_disk_leaves_what_was_there(self):
         path = self.folder / "a.npy"
         path.write_bytes(b"old")
