@@ -3,53 +3,93 @@
 #include <sched.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 namespace stet::base {
+namespace {
 
+// A step of a small model is hundreds of regions of some microseconds, so a thread without work spins for about as long
+// as a region takes; then it gives its CPU to others, who may be the ones it waits for; then it sleeps.
+constexpr int kSpins = 2000;
+constexpr int kYields = 50;
+
+void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns once value is no longer `old`.
+template <class T>
+void wait_while(const std::atomic<T>& value, T old) noexcept {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    sched_yield();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+// A region is one word: its number above, the tasks that nobody has taken yet below. Taking one is a compare-and-swap
+// of that word, so a thread that slept through a region can take nothing of it, and the region ends when its tasks are
+// done, whether or not every thread woke up for it.
 struct ThreadPool::Team {
-  std::mutex mutex;
-  std::condition_variable wake, done;
-  std::uint64_t region = 0;  // counts regions; a worker waits for it to change
-  int busy = 0;
-  bool stop = false;
-  const std::function<void(std::size_t)>* task = nullptr;
-  std::size_t tasks = 0;
-  std::atomic<std::size_t> next{0};
+  alignas(64) std::atomic<std::uint64_t> region{0};
+  alignas(64) std::atomic<std::size_t> unfinished{0};
+  std::atomic<const std::function<void(std::size_t)>*> task{nullptr};
+  std::atomic<std::size_t> tasks{0};
+  std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
 
-  void work_off() {
-    for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) (*task)(i);
+  static constexpr std::uint64_t kUntaken = 0xffff'ffff;
+
+  // Takes tasks until none is left; returns the word that said so.
+  std::uint64_t work_off() {
+    std::uint64_t now = region.load(std::memory_order_acquire);
+    while ((now & kUntaken) != 0) {
+      if (!region.compare_exchange_weak(now, now - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      // The region cannot end before this task does, so what belongs to it cannot change.
+      const std::size_t index = tasks.load(std::memory_order_relaxed) - (now & kUntaken);
+      (*task.load(std::memory_order_relaxed))(index);
+      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
+      now = region.load(std::memory_order_acquire);
+    }
+    return now;
   }
 
   void worker() {
-    std::uint64_t seen = 0;
-    std::unique_lock lock(mutex);
     while (true) {
-      wake.wait(lock, [&] { return stop || region != seen; });
-      if (stop) return;
-      seen = region;
-      lock.unlock();
-      work_off();
-      lock.lock();
-      if (--busy == 0) done.notify_one();
+      // `stop` is set before the region that announces it opens, so it is seen with that region or before it.
+      const std::uint64_t seen = work_off();
+      if (stop.load(std::memory_order_acquire)) return;
+      wait_while(region, seen);
     }
+  }
+
+  void open(std::size_t n) {
+    const std::uint64_t next = (region.load(std::memory_order_relaxed) >> 32) + 1;
+    region.store(next << 32 | n, std::memory_order_release);
+    region.notify_all();
   }
 };
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), team_(std::make_unique<Team>()) {
-  for (int i = 1; i < threads; ++i) team_->workers.emplace_back([team = team_.get()] { team->worker(); });
+  for (int i = 1; i < threads; ++i) {
+    team_->workers.emplace_back([team = team_.get()] { team->worker(); });
+  }
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::scoped_lock lock(team_->mutex);
-    team_->stop = true;
-  }
-  team_->wake.notify_all();
+  team_->stop.store(true, std::memory_order_release);
+  team_->open(0);
   for (auto& worker : team_->workers) worker.join();
 }
 
@@ -58,18 +98,14 @@ void ThreadPool::run(std::size_t tasks, const std::function<void(std::size_t)>& 
     for (std::size_t i = 0; i < tasks; ++i) task(i);
     return;
   }
-  {
-    const std::scoped_lock lock(team_->mutex);
-    team_->task = &task;
-    team_->tasks = tasks;
-    team_->next.store(0, std::memory_order_relaxed);
-    team_->busy = threads_ - 1;
-    ++team_->region;
-  }
-  team_->wake.notify_all();
+  team_->task.store(&task, std::memory_order_relaxed);
+  team_->tasks.store(tasks, std::memory_order_relaxed);
+  team_->unfinished.store(tasks, std::memory_order_relaxed);
+  team_->open(tasks);
   team_->work_off();
-  std::unique_lock lock(team_->mutex);
-  team_->done.wait(lock, [&] { return team_->busy == 0; });
+  for (std::size_t left; (left = team_->unfinished.load(std::memory_order_acquire)) != 0;) {
+    wait_while(team_->unfinished, left);
+  }
 }
 
 int available_cpus() noexcept {
