@@ -2,8 +2,9 @@
 //
 //     tokenize_lines FOLDER [--special]
 //
-// Reads strings in hexadecimal, one a line; prints first "unicode VERSION", then for each string its ids with spaces between.
-// Every string must come back from its ids, at once and streamed. Exit status 1, with one line on stderr, at the first error.
+// Reads strings in hexadecimal, one a line; prints first "unicode VERSION", then for each string its ids with spaces
+// between. Every string must come back from its ids, at once and streamed. Exit status 1, with one line on stderr, at
+// the first error.
 #include <fmt/format.h>
 
 #include <charconv>
