@@ -81,7 +81,7 @@ std::string model_text(const ModelInfo& info, const EngineOptions& options) {
   row("vocabulary", fmt::format("{}, start token {}, end token {}, {} tokenizer", info.vocab, token_words(info.bos),
                                 token_words(info.eos), info.has_tokenizer ? "with" : "without"));
   row("context", fmt::format("{} tokens", info.context));
-  row("runs with", fmt::format("--dtype f32|f64, --cache contiguous|none, prompts as {}",
+  row("runs with", fmt::format("--dtype f32|f64|bf16|f16|int8|int4, --cache contiguous|none, prompts as {}",
                                info.has_tokenizer ? "text or ids" : "ids"));
   row("cache a token", fmt::format("{} in {}", bytes_words(info.cache_bytes_per_token), name_of(options.dtype)));
   row("memory", fmt::format("for {} of {} tokens in {}:",

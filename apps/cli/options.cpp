@@ -66,8 +66,14 @@ void add_model_flag(CLI::App& app, ModelFlags& flags) {
 }
 
 void add_dtype_flag(CLI::App& app, ModelFlags& flags) {
-  add_choice<DType>(app, "--dtype", flags.engine.dtype, {{"f32", DType::f32}, {"f64", DType::f64}},
-                    "Type of arithmetic and cache (default: f32)");
+  add_choice<DType>(app, "--dtype", flags.engine.dtype,
+                    {{"f32", DType::f32},
+                     {"f64", DType::f64},
+                     {"bf16", DType::bf16},
+                     {"f16", DType::f16},
+                     {"int8", DType::int8},
+                     {"int4", DType::int4}},
+                    "Type of the weights; arithmetic and cache are f64 for f64, else f32 (default: f32)");
 }
 
 void add_engine_flags(CLI::App& app, ModelFlags& flags) {

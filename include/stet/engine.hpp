@@ -24,7 +24,7 @@ namespace stet {
 enum class CacheMode : std::uint8_t { contiguous, none };
 
 struct EngineOptions {
-  DType dtype = DType::f32;  // f32 or f64: arithmetic and cache
+  DType dtype = DType::f32;  // of the weights; arithmetic and cache are f64 for f64, else f32
   int threads = 0;           // 0: as many as this process may run on
   CacheMode cache = CacheMode::contiguous;
   int chunk = 256;   // most tokens of a prompt that one step takes

@@ -17,9 +17,6 @@ constexpr int kMostThreads = 1024;
 
 // Resolves the zeros and refuses what cannot be.
 Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& config) {
-  if (o.dtype != DType::f32 && o.dtype != DType::f64) {
-    return fail(Code::unsupported, fmt::format("dtype {}: arithmetic is in f32 or f64", name_of(o.dtype)));
-  }
   if (o.threads < 0 || o.threads > kMostThreads) {
     return fail(Code::invalid_argument, fmt::format("{} threads: must be 1 to {}", o.threads, kMostThreads));
   }
@@ -109,7 +106,7 @@ struct Engine::Impl {
   // Reads ids into an empty sequence, chunk by chunk; logits of positions `from` and after go to `out`.
   Result<void> read(Seq seq, std::span<const TokenId> ids, std::size_t from, std::byte* out,
                     const std::function<bool()>& keep_going) {
-    const std::size_t row_bytes = static_cast<std::size_t>(info.vocab) * size_of(options.dtype);
+    const std::size_t row_bytes = static_cast<std::size_t>(info.vocab) * size_of(loaded.model->dtype());
     const auto chunk = static_cast<std::size_t>(options.chunk);
     for (std::size_t at = 0; at < ids.size(); at += chunk) {
       if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
@@ -221,7 +218,7 @@ Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<
                 fmt::format("{} tokens are more than the model's context of {}", ids.size(), impl_->options.max_len));
   }
   Logits logits;
-  logits.type = impl_->options.dtype;
+  logits.type = arithmetic_of(impl_->options.dtype);
   logits.rows = ids.size();
   logits.vocab = static_cast<std::size_t>(config.vocab);
   const std::size_t row_bytes = logits.vocab * size_of(logits.type);

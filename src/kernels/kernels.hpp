@@ -7,56 +7,46 @@
 #include <cstdint>
 #include <span>
 
-#include "base/buffer.hpp"
 #include "core/config.hpp"
+#include "kernels/packed.hpp"
 #include "stet/cache.hpp"
 
 namespace stet::kernels {
 
-/// Outputs in a panel of packed weights: 256 bytes of them, four vectors of AVX-512.
-template <class T>
-inline constexpr int kPanel = 256 / static_cast<int>(sizeof(T));
-
-/// A weight matrix [in, out] as panels [out / kPanel][in][kPanel], outputs side by side; the last panel is padded with
-/// 0.
-template <class T>
-class Packed {
- public:
-  Packed() = default;
-  /// All zero. Code::capacity when the system refuses the memory.
-  static Result<Packed> allocate(int in, int out);
-  static std::size_t bytes(std::int64_t in, std::int64_t out) noexcept;
-
-  int in() const noexcept { return in_; }
-  int out() const noexcept { return out_; }
-  int panels() const noexcept { return (out_ + kPanel<T> - 1) / kPanel<T>; }
-  const T* panel(int p) const noexcept { return data_.as<T>() + static_cast<std::size_t>(p) * in_ * kPanel<T>; }
-
-  /// Row k of [in, out]: the weights of input k for all outputs.
-  void set_input(int k, std::span<const T> row) noexcept;
-  /// Column n of [in, out], that is row n of [out, in]: all weights of output n.
-  void set_output(int n, std::span<const T> column) noexcept;
-  void get_output(int n, std::span<T> column) const noexcept;
-
- private:
-  int in_ = 0, out_ = 0;
-  base::Buffer data_;
+/// Half-open range of rows, panels or heads.
+struct Range {
+  int begin = 0, end = 0;
 };
 
-/// y[r, n] = chain over k of fma(x[r, k], w[k, n], acc), then + bias[n]. Rule 1. Strides in elements.
+/// Activations of int8 and int4 matmuls, quantised in the groups of the weights: x = scale x q, q in -127..127. A group
+/// whose largest magnitude is below kSmallestGroup is all zeros with scale 0.
+inline constexpr float kSmallestGroup = 0x1p-100F;
+struct QuantizedRows {
+  std::int8_t* q = nullptr;      // [rows][groups x group_size], zero beyond the inputs
+  float* scales = nullptr;       // [rows][groups]
+  std::int32_t* sums = nullptr;  // [rows][groups], of the group's q
+  int groups = 0, group = 0;
+};
+
+struct Quantize {
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  int in = 0;
+  QuantizedRows to;
+};
+
+/// y[r, n] = chain over k of fma(x[r, k], w[k, n], acc), then + bias[n]; rule 1. With int8 and int4 weights the chain
+/// goes over groups, acc = fma(sum of q x q, scale of x times scale of w, acc), and `quantized` holds x; rule 6.
+/// Strides in elements. f64 weights go with double, all others with float.
 template <class T>
 struct Matmul {
   const T* x = nullptr;
   std::size_t x_stride = 0;
-  const Packed<T>* w = nullptr;
+  const Packed* w = nullptr;
   const T* bias = nullptr;  // null: none
   T* y = nullptr;
   std::size_t y_stride = 0;
-};
-
-/// Half-open range of rows, panels or heads.
-struct Range {
-  int begin = 0, end = 0;
+  QuantizedRows quantized{};
 };
 
 /// y = (x - mean) / sqrt(variance + epsilon) x gain + bias over each row of `width`. Rule 2. x and y may be the same.
@@ -91,6 +81,7 @@ struct Attend {
 template <class T>
 struct Table {
   void (*matmul)(const Matmul<T>& op, Range rows, Range panels);
+  bool (*quantize)(const Quantize& op, Range rows);  // false: an activation was not finite
   void (*layer_norm)(const LayerNorm<T>& op, Range rows);
   void (*activate)(Activation activation, std::span<T> x);
   void (*add)(std::span<const T> x, std::span<T> y);  // y += x

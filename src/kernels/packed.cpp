@@ -1,56 +1,176 @@
-#include <fmt/format.h>
+#include "kernels/packed.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
-#include "kernels/kernels.hpp"
+#include "core/half.hpp"
 
 namespace stet::kernels {
+namespace {
 
-template <class T>
-std::size_t Packed<T>::bytes(std::int64_t in, std::int64_t out) noexcept {
-  return static_cast<std::size_t>((out + kPanel<T> - 1) / kPanel<T>) * static_cast<std::size_t>(in) * kPanel<T> *
-         sizeof(T);
+constexpr int kMostGroup = 64;
+
+// Where quant i of a group lies, for output `column` of its panel: byte, and for int4 which half.
+constexpr std::size_t int8_at(int i, int column) {
+  return static_cast<std::size_t>(i / 4 * 256 + column * 4 + i % 4);
+}
+constexpr std::size_t int4_at(int i, int column) {
+  return static_cast<std::size_t>(i / 8 * 256 + column * 4 + i % 4);
 }
 
-template <class T>
-Result<Packed<T>> Packed<T>::allocate(int in, int out) {
+struct Quants {
+  std::uint16_t scale;  // bf16
+  std::array<std::uint8_t, kMostGroup> q;
+};
+
+// The largest magnitude becomes +-127, or of int4, whose range has one more below zero, -8.
+Quants quantize(DType type, const float* w, int n) {
+  const float extreme = *std::max_element(w, w + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
+  const float at_extreme = type == DType::int8 ? 127.0F : -8.0F;
+  const int zero = type == DType::int8 ? 128 : 8, low = type == DType::int8 ? -127 : -8,
+            high = type == DType::int8 ? 127 : 7;
+  Quants result;
+  result.scale = f32_to_bf16((type == DType::int8 ? std::abs(extreme) : extreme) / at_extreme);
+  const float scale = bf16_to_f32(result.scale);
+  for (int i = 0; i < n; ++i) {
+    const float q = scale == 0 ? 0.0F : std::nearbyint(w[i] / scale);
+    result.q[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(
+        zero + static_cast<int>(std::clamp(q, static_cast<float>(low), static_cast<float>(high))));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::size_t Packed::bytes(DType type, std::int64_t in, std::int64_t out) noexcept {
+  const std::int64_t panels = (out + panel_width(type) - 1) / panel_width(type);
+  const std::int64_t groups = (in + group_size(type) - 1) / group_size(type);
+  return static_cast<std::size_t>(panels) * static_cast<std::size_t>(groups) * group_bytes(type);
+}
+
+Result<Packed> Packed::allocate(DType type, int in, int out) {
   Packed packed;
+  packed.type_ = type;
   packed.in_ = in;
   packed.out_ = out;
-  auto buffer = base::Buffer::allocate(bytes(in, out));
+  auto buffer = base::Buffer::allocate(bytes(type, in, out));
   if (!buffer) return pass(buffer);
   packed.data_ = std::move(*buffer);
-  // Only the padding needs zeros; everything else is set by the loader.
-  if (out % kPanel<T> != 0 && out > 0) {
-    const std::size_t last = bytes(in, out) / static_cast<std::size_t>(packed.panels());
-    std::memset(packed.data_.data() + packed.data_.size() - last, 0, last);
+  // Only the padding needs zeros; everything else is set by the loader. Padded quants have any value: their scale is 0.
+  if (out % panel_width(type) != 0) {
+    std::memset(packed.data_.data() + packed.data_.size() - packed.panel_bytes(), 0, packed.panel_bytes());
   }
   return packed;
 }
 
-template <class T>
-void Packed<T>::set_input(int k, std::span<const T> row) noexcept {
-  for (int p = 0; p < panels(); ++p) {
-    const int begin = p * kPanel<T>;
-    const int n = std::min(kPanel<T>, out_ - begin);
-    std::copy_n(row.data() + begin, n, data_.as<T>() + (static_cast<std::size_t>(p) * in_ + k) * kPanel<T>);
+// Stores inputs of group g for one output; value(i) is that of input g * group_size + i, i < count.
+template <class T, class Value>
+void Packed::set_group(int p, int g, int column, int count, const Value& value) noexcept {
+  std::byte* to = group(p, g);
+  switch (type_) {
+    case DType::f64:
+      reinterpret_cast<double*>(to)[column] = static_cast<double>(value(0));
+      return;
+    case DType::f32:
+      reinterpret_cast<float*>(to)[column] = static_cast<float>(value(0));
+      return;
+    case DType::f16:
+      reinterpret_cast<std::uint16_t*>(to)[column] = f32_to_f16(static_cast<float>(value(0)));
+      return;
+    case DType::bf16:
+      reinterpret_cast<std::uint16_t*>(to)[column] = f32_to_bf16(static_cast<float>(value(0)));
+      return;
+    case DType::int8:
+    case DType::int4:
+      break;
+  }
+  const int n = group_size(type_);
+  std::array<float, kMostGroup> w{};
+  for (int i = 0; i < count; ++i) w[static_cast<std::size_t>(i)] = static_cast<float>(value(i));
+  const Quants quants = quantize(type_, w.data(), n);
+  reinterpret_cast<std::uint16_t*>(to)[column] = quants.scale;
+  auto* q = reinterpret_cast<std::uint8_t*>(to) + static_cast<std::size_t>(panel_width(type_)) * 2;
+  for (int i = 0; i < n; ++i) {
+    if (type_ == DType::int8) {
+      q[int8_at(i, column)] = quants.q[static_cast<std::size_t>(i)];
+    } else {
+      std::uint8_t& pair = q[int4_at(i, column)];
+      pair = static_cast<std::uint8_t>(i % 8 < 4 ? quants.q[static_cast<std::size_t>(i)]
+                                                 : pair | quants.q[static_cast<std::size_t>(i)] << 4);
+    }
   }
 }
 
 template <class T>
-void Packed<T>::set_output(int n, std::span<const T> column) noexcept {
-  T* to = data_.as<T>() + static_cast<std::size_t>(n / kPanel<T>) * in_ * kPanel<T> + n % kPanel<T>;
-  for (int k = 0; k < in_; ++k) to[static_cast<std::size_t>(k) * kPanel<T>] = column[k];
+void Packed::set_inputs(int k, int count, std::span<const T> values) noexcept {
+  const int size = group_size(type_), width = panel_width(type_);
+  for (int p = 0; p < panels(); ++p) {
+    const int columns = std::min(width, out_ - p * width);
+    for (int i = 0; i < count; i += size) {
+      const T* from = values.data() + static_cast<std::size_t>(i) * static_cast<std::size_t>(out_) + p * width;
+      std::byte* to = group(p, (k + i) / size);
+      if (type_ == DType::f32 && sizeof(T) == sizeof(float)) {
+        std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(T));
+        continue;
+      }
+      for (int c = 0; c < columns; ++c) {
+        set_group<T>(p, (k + i) / size, c, std::min(size, count - i),
+                     [&](int j) { return from[static_cast<std::size_t>(j) * static_cast<std::size_t>(out_) + c]; });
+      }
+    }
+  }
 }
 
 template <class T>
-void Packed<T>::get_output(int n, std::span<T> column) const noexcept {
-  const T* from = panel(n / kPanel<T>) + n % kPanel<T>;
-  for (int k = 0; k < in_; ++k) column[k] = from[static_cast<std::size_t>(k) * kPanel<T>];
+void Packed::set_output(int n, std::span<const T> column) noexcept {
+  const int size = group_size(type_), width = panel_width(type_);
+  for (int k = 0; k < in_; k += size) {
+    set_group<T>(n / width, k / size, n % width, std::min(size, in_ - k),
+                 [&](int j) { return column[static_cast<std::size_t>(k + j)]; });
+  }
 }
 
-template class Packed<float>;
-template class Packed<double>;
+template <class T>
+void Packed::get_output(int n, std::span<T> column) const noexcept {
+  const int size = group_size(type_), width = panel_width(type_), c = n % width;
+  const std::byte* from = panel(n / width);
+  for (int k = 0; k < in_; ++k) {
+    const std::byte* g = from + static_cast<std::size_t>(k / size) * group_bytes(type_);
+    const auto* q = reinterpret_cast<const std::uint8_t*>(g) + static_cast<std::size_t>(width) * 2;
+    const auto half = [&](int i) { return reinterpret_cast<const std::uint16_t*>(g)[i]; };
+    T& to = column[static_cast<std::size_t>(k)];
+    switch (type_) {
+      case DType::f64:
+        to = static_cast<T>(reinterpret_cast<const double*>(g)[c]);
+        break;
+      case DType::f32:
+        to = static_cast<T>(reinterpret_cast<const float*>(g)[c]);
+        break;
+      case DType::f16:
+        to = f16_to_f32(half(c));
+        break;
+      case DType::bf16:
+        to = bf16_to_f32(half(c));
+        break;
+      case DType::int8:
+        to = bf16_to_f32(half(c)) * static_cast<float>(q[int8_at(k % size, c)] - 128);
+        break;
+      case DType::int4: {
+        const int pair = q[int4_at(k % size, c)];
+        to = bf16_to_f32(half(c)) * static_cast<float>((k % 8 < 4 ? pair & 15 : pair >> 4) - 8);
+        break;
+      }
+    }
+  }
+}
+
+template void Packed::set_inputs(int, int, std::span<const float>) noexcept;
+template void Packed::set_inputs(int, int, std::span<const double>) noexcept;
+template void Packed::set_output(int, std::span<const float>) noexcept;
+template void Packed::set_output(int, std::span<const double>) noexcept;
+template void Packed::get_output(int, std::span<float>) const noexcept;
+template void Packed::get_output(int, std::span<double>) const noexcept;
 
 }  // namespace stet::kernels

@@ -1,13 +1,17 @@
 #include "kernels/run.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
+
+#include "base/buffer.hpp"
 
 namespace stet::kernels {
 namespace {
 
-constexpr int kRowTile = 32;  // rows that reuse a panel while it is in the cache
-constexpr int kQueryTile = 16;
+constexpr int kRowTile = 96;    // rows that reuse a panel while it is in the cache
+constexpr int kQueryTile = 24;  // a multiple of the kernels' tile of 6
+constexpr int kQuantizeTile = 4;
 constexpr std::size_t kActivateTile = 4096;
 
 Range tile(std::size_t index, int size, int end) {
@@ -21,13 +25,51 @@ std::size_t tiles(int n, int size) {
 
 }  // namespace
 
+std::size_t quantized_bytes(DType weights, int rows, int in) noexcept {
+  if (group_size(weights) == 1) return 0;
+  const auto groups = static_cast<std::size_t>((in + group_size(weights) - 1) / group_size(weights));
+  const auto n = static_cast<std::size_t>(rows) * groups;
+  return base::align_up(n * sizeof(float)) + base::align_up(n * sizeof(std::int32_t)) +
+         n * static_cast<std::size_t>(group_size(weights));
+}
+
+namespace {
+
+QuantizedRows carve(DType weights, int rows, int in, std::byte* scratch) {
+  QuantizedRows q;
+  q.group = group_size(weights);
+  q.groups = (in + q.group - 1) / q.group;
+  const auto n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(q.groups);
+  q.scales = reinterpret_cast<float*>(scratch);
+  q.sums = reinterpret_cast<std::int32_t*>(scratch + base::align_up(n * sizeof(float)));
+  q.q = reinterpret_cast<std::int8_t*>(scratch + base::align_up(n * sizeof(float)) +
+                                       base::align_up(n * sizeof(std::int32_t)));
+  return q;
+}
+
+}  // namespace
+
 template <class T>
-void run_matmul(const Compute& on, const Matmul<T>& op, int rows) {
+bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* scratch) {
+  Matmul<T> op = given;
+  const auto& table = on.target->table<T>();
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (group_size(op.w->type()) > 1) {
+      op.quantized = carve(op.w->type(), rows, op.w->in(), scratch);
+      const Quantize quantize{op.x, op.x_stride, op.w->in(), op.quantized};
+      std::atomic<bool> finite{true};
+      on.pool->run(tiles(rows, kQuantizeTile), [&](std::size_t i) {
+        if (!table.quantize(quantize, tile(i, kQuantizeTile, rows))) finite.store(false, std::memory_order_relaxed);
+      });
+      if (!finite.load()) return false;
+    }
+  }
   const std::size_t row_tiles = tiles(rows, kRowTile);
   // Rows are the inner index: neighbouring tasks share a panel.
   on.pool->run(row_tiles * static_cast<std::size_t>(op.w->panels()), [&](std::size_t i) {
-    on.target->table<T>().matmul(op, tile(i % row_tiles, kRowTile, rows), tile(i / row_tiles, 1, op.w->panels()));
+    table.matmul(op, tile(i % row_tiles, kRowTile, rows), tile(i / row_tiles, 1, op.w->panels()));
   });
+  return true;
 }
 
 template <class T>
@@ -61,8 +103,8 @@ void run_attend(const Compute& on, std::span<const Attend<T>> slices) {
                [&](std::size_t i) { on.target->table<T>().attend(*parts[i].op, parts[i].rows, parts[i].kv_heads); });
 }
 
-template void run_matmul(const Compute&, const Matmul<float>&, int);
-template void run_matmul(const Compute&, const Matmul<double>&, int);
+template bool run_matmul(const Compute&, const Matmul<float>&, int, std::byte*);
+template bool run_matmul(const Compute&, const Matmul<double>&, int, std::byte*);
 template void run_layer_norm(const Compute&, const LayerNorm<float>&, int);
 template void run_layer_norm(const Compute&, const LayerNorm<double>&, int);
 template void run_activate(const Compute&, Activation, std::span<float>);

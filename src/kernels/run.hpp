@@ -14,8 +14,13 @@ struct Compute {
   const Target* target = nullptr;
 };
 
+/// Bytes that run_matmul needs for its activations: 0 but for int8 and int4.
+std::size_t quantized_bytes(DType weights, int rows, int in) noexcept;
+
+/// op.quantized is made in `scratch` where the weights need it; the op's own is ignored. False: an activation was not
+/// finite, which int8 and int4 cannot express, and y is unspecified.
 template <class T>
-void run_matmul(const Compute& on, const Matmul<T>& op, int rows);
+bool run_matmul(const Compute& on, const Matmul<T>& op, int rows, std::byte* scratch);
 
 template <class T>
 void run_layer_norm(const Compute& on, const LayerNorm<T>& op, int rows);

@@ -220,9 +220,9 @@ Result<Pair> run_pair(const Spec& spec, const Given& given, DType dtype) {
   if (!b) return pass(b);
   pair.path_a = a->record;
   pair.path_b = b->record;
-  const std::size_t bytes = spec.ids ? sizeof(TokenId) : size_of(dtype);
+  const std::size_t bytes = spec.ids ? sizeof(TokenId) : size_of(arithmetic_of(dtype));
   pair.compared = std::min(a->elements.size(), b->elements.size()) / bytes;
-  const Difference d = compare_bits(a->elements, b->elements, spec.ids ? DType::f32 : dtype);
+  const Difference d = compare_bits(a->elements, b->elements, spec.ids ? DType::f32 : arithmetic_of(dtype));
   pair.differing = d.differing;
   pair.max_ulp = spec.ids ? 0 : d.max_ulp;
   if (pair.path_a == pair.path_b) pair.note = "both sides took the same path, so nothing was shown";
@@ -266,9 +266,9 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
       n = affordable(specs[i], *cost, wanted, share);
     }
     if (callbacks.on_progress) {
-      callbacks.on_progress(fmt::format("{} ({}, {} tokens)", specs[i].name, name_of(loaded.model->dtype()), n));
+      callbacks.on_progress(fmt::format("{} ({}, {} tokens)", specs[i].name, name_of(loaded.model->weights()), n));
     }
-    auto pair = run_pair(specs[i], given(n), loaded.model->dtype());
+    auto pair = run_pair(specs[i], given(n), loaded.model->weights());
     if (!pair) return pass(pair);
     if (n < wanted)
       pair->note += fmt::format("{}{} of {} tokens, for the budget", pair->note.empty() ? "" : "; ", n, wanted);

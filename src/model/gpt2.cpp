@@ -35,9 +35,15 @@ struct Norm {
 
 template <class T>
 struct Linear {
-  Packed<T> weight;
+  Packed weight;
   std::vector<T> bias;
 };
+
+// The matmul of a linear layer; x rows are x_stride apart, y's as wide as the layer's output.
+template <class T>
+Matmul<T> op(const Linear<T>& linear, const T* x, std::size_t x_stride, T* y) {
+  return {x, x_stride, &linear.weight, linear.bias.data(), y, static_cast<std::size_t>(linear.weight.out())};
+}
 
 template <class T>
 struct Layer {
@@ -45,42 +51,44 @@ struct Layer {
   Linear<T> qkv, attention_out, up, down;
 };
 
-// The activations of a step, carved out of one workspace: the residual stream, what a sub-layer reads and writes, and
-// the widest intermediate, which q|k|v and the MLP take in turn.
+// The activations of a step, carved out of one workspace: the residual stream, what a sub-layer reads and writes, the
+// widest intermediate, which q|k|v and the MLP take in turn, and what int8 and int4 matmuls quantise their inputs into.
 template <class T>
 struct Activations {
-  std::size_t width, wide;
+  std::size_t width, bytes = 0;
   T *x, *h, *wide_rows;
+  std::byte* quantized;
 
-  Activations(const ModelConfig& c, int rows, base::Buffer* workspace)
-      : width(static_cast<std::size_t>(c.width)), wide(static_cast<std::size_t>(std::max(3 * c.width, c.inner))) {
-    const auto n = static_cast<std::size_t>(rows);
-    T* base = workspace == nullptr ? nullptr : workspace->as<T>();
-    x = base;
-    h = base + stride(n * width);
-    wide_rows = base + 2 * stride(n * width);
+  Activations(const ModelConfig& c, DType weights, int rows, base::Buffer* workspace)
+      : width(static_cast<std::size_t>(c.width)) {
+    const auto carve = [&](std::size_t size) {
+      std::byte* at = workspace == nullptr ? nullptr : workspace->data() + bytes;
+      bytes += base::align_up(size);
+      return at;
+    };
+    const std::size_t row = static_cast<std::size_t>(rows) * sizeof(T);
+    x = reinterpret_cast<T*>(carve(row * width));
+    h = reinterpret_cast<T*>(carve(row * width));
+    wide_rows = reinterpret_cast<T*>(carve(row * static_cast<std::size_t>(std::max(3 * c.width, c.inner))));
+    quantized = carve(kernels::quantized_bytes(weights, rows, std::max(c.width, c.inner)));
   }
-  std::size_t bytes(int rows) const {
-    const auto n = static_cast<std::size_t>(rows);
-    return (2 * stride(n * width) + stride(n * wide)) * sizeof(T);
-  }
-  static std::size_t stride(std::size_t elements) { return base::align_up(elements * sizeof(T)) / sizeof(T); }
 };
 
 template <class T>
 class Gpt2 final : public Model {
  public:
-  explicit Gpt2(ModelConfig config) : config_(std::move(config)) {}
+  Gpt2(ModelConfig config, DType weights) : config_(std::move(config)), weights_(weights) {}
 
   Result<void> load(const weights::Source& source, const std::string& prefix,
                     const std::function<bool(double)>& progress);
 
   const ModelConfig& config() const noexcept override { return config_; }
   DType dtype() const noexcept override { return kDType<T>; }
-  CacheSpec cache_spec() const override { return sizes(config_, kDType<T>, 1).cache_spec; }
-  std::size_t weight_bytes() const noexcept override { return sizes(config_, kDType<T>, 1).weight_bytes; }
+  DType weights() const noexcept override { return weights_; }
+  CacheSpec cache_spec() const override { return sizes(config_, weights_, 1).cache_spec; }
+  std::size_t weight_bytes() const noexcept override { return sizes(config_, weights_, 1).weight_bytes; }
   std::size_t workspace_bytes(int rows) const noexcept override {
-    return Activations<T>(config_, rows, nullptr).bytes(rows);
+    return Activations<T>(config_, weights_, rows, nullptr).bytes;
   }
 
   Result<void> forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
@@ -89,30 +97,31 @@ class Gpt2 final : public Model {
  private:
   Result<void> embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
                      T* x) const;
-  void attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a) const;
-  void mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const;
+  Result<void> attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a) const;
+  Result<void> mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const;
   void norm(const kernels::Compute& on, const Norm<T>& norm, const T* x, int rows, T* y) const;
-  void linear(const kernels::Compute& on, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows,
-              T* y) const;
-  const Packed<T>& head() const { return config_.tied_head ? token_embedding_ : head_; }
+  Result<void> linear(const kernels::Compute& on, const Matmul<T>& op, int rows, const Activations<T>& a,
+                      const char* what) const;
+  const Packed& head() const { return config_.tied_head ? token_embedding_ : head_; }
 
   ModelConfig config_;
-  Packed<T> token_embedding_;  // [width, vocab] panels: a tied head's weights and the embedding's rows at once
+  DType weights_;
+  Packed token_embedding_;  // [width, vocab] panels: a tied head's weights and the embedding's rows at once
   std::vector<T> position_embedding_;
   std::vector<Layer<T>> layers_;
   Norm<T> norm_f_;
-  Packed<T> head_;  // empty when tied
+  Packed head_;  // empty when tied
 };
 
 template <class T>
 Result<void> Gpt2<T>::forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
                               base::Buffer& workspace) const {
   const int rows = static_cast<int>(ids.size());
-  const Activations<T> a(config_, rows, &workspace);
+  const Activations<T> a(config_, weights_, rows, &workspace);
   if (auto ok = embed(on, step.slices(), ids, a.x); !ok) return ok;
   for (int layer = 0; layer < config_.layers; ++layer) {
-    attention(on, step, layer, rows, a);
-    mlp(on, layer, rows, a);
+    if (auto ok = attention(on, step, layer, rows, a); !ok) return ok;
+    if (auto ok = mlp(on, layer, rows, a); !ok) return ok;
   }
   // Only the rows whose logits are wanted go through the last norm and the head, the largest matrix of a small model.
   const int wanted = static_cast<int>(out.rows.size());
@@ -121,11 +130,9 @@ Result<void> Gpt2<T>::forward(const kernels::Compute& on, Step& step, std::span<
                 a.h + static_cast<std::size_t>(i) * a.width);
   }
   norm(on, norm_f_, a.h, wanted, a.h);
-  kernels::run_matmul(on,
-                      Matmul<T>{a.h, a.width, &head(), nullptr, reinterpret_cast<T*>(out.data),
-                                static_cast<std::size_t>(config_.vocab)},
-                      wanted);
-  return {};
+  const Matmul<T> op{
+      a.h, a.width, &head(), nullptr, reinterpret_cast<T*>(out.data), static_cast<std::size_t>(config_.vocab)};
+  return linear(on, op, wanted, a, "the head");
 }
 
 template <class T>
@@ -153,11 +160,12 @@ Result<void> Gpt2<T>::embed(const kernels::Compute& on, std::span<const Slice> s
 }
 
 template <class T>
-void Gpt2<T>::attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a) const {
+Result<void> Gpt2<T>::attention(const kernels::Compute& on, Step& step, int layer, int rows,
+                                const Activations<T>& a) const {
   const Layer<T>& w = layers_[static_cast<std::size_t>(layer)];
   norm(on, w.norm_1, a.x, rows, a.h);
   T* qkv = a.wide_rows;  // a row is q | k | v, each `width` long
-  linear(on, w.qkv, a.h, a.width, rows, qkv);
+  if (auto ok = linear(on, op(w.qkv, a.h, a.width, qkv), rows, a, "attention"); !ok) return ok;
 
   const std::size_t stride = 3 * a.width;
   const auto rows_of = [&](const T* first) {
@@ -180,21 +188,24 @@ void Gpt2<T>::attention(const kernels::Compute& on, Step& step, int layer, int r
   kernels::run_attend<T>(on, slices);
 
   T* projected = a.wide_rows;  // q, k and v are no longer needed
-  linear(on, w.attention_out, a.h, a.width, rows, projected);
+  if (auto ok = linear(on, op(w.attention_out, a.h, a.width, projected), rows, a, "attention's projection"); !ok)
+    return ok;
   const std::size_t n = static_cast<std::size_t>(rows) * a.width;
   on.target->table<T>().add({projected, n}, {a.x, n});
+  return {};
 }
 
 template <class T>
-void Gpt2<T>::mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const {
+Result<void> Gpt2<T>::mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const {
   const Layer<T>& w = layers_[static_cast<std::size_t>(layer)];
   const auto inner = static_cast<std::size_t>(config_.inner);
   norm(on, w.norm_2, a.x, rows, a.h);
-  linear(on, w.up, a.h, a.width, rows, a.wide_rows);
+  if (auto ok = linear(on, op(w.up, a.h, a.width, a.wide_rows), rows, a, "the MLP"); !ok) return ok;
   kernels::run_activate<T>(on, config_.activation, {a.wide_rows, static_cast<std::size_t>(rows) * inner});
-  linear(on, w.down, a.wide_rows, inner, rows, a.h);
+  if (auto ok = linear(on, op(w.down, a.wide_rows, inner, a.h), rows, a, "the MLP's projection"); !ok) return ok;
   const std::size_t n = static_cast<std::size_t>(rows) * a.width;
   on.target->table<T>().add({a.h, n}, {a.x, n});
+  return {};
 }
 
 template <class T>
@@ -207,10 +218,11 @@ void Gpt2<T>::norm(const kernels::Compute& on, const Norm<T>& norm, const T* x, 
 }
 
 template <class T>
-void Gpt2<T>::linear(const kernels::Compute& on, const Linear<T>& linear, const T* x, std::size_t x_stride, int rows,
-                     T* y) const {
-  const auto out = static_cast<std::size_t>(linear.weight.out());
-  kernels::run_matmul(on, Matmul<T>{x, x_stride, &linear.weight, linear.bias.data(), y, out}, rows);
+Result<void> Gpt2<T>::linear(const kernels::Compute& on, const Matmul<T>& op, int rows, const Activations<T>& a,
+                             const char* what) const {
+  if (kernels::run_matmul(on, op, rows, a.quantized)) return {};
+  return fail(Code::unsupported, fmt::format("an activation before {} is not finite, which {} weights cannot work with",
+                                             what, name_of(weights_)));
 }
 
 // ---- Loading
@@ -219,8 +231,8 @@ void Gpt2<T>::linear(const kernels::Compute& on, const Linear<T>& linear, const 
 template <class T>
 class Loader {
  public:
-  Loader(const weights::Source& source, std::string prefix, const std::function<bool(double)>& progress)
-      : source_(source), prefix_(std::move(prefix)), progress_(progress) {
+  Loader(const weights::Source& source, std::string prefix, DType weights, const std::function<bool(double)>& progress)
+      : source_(source), prefix_(std::move(prefix)), weights_(weights), progress_(progress) {
     for (const auto& tensor : source.tensors()) total_ += static_cast<double>(tensor.elements());
   }
 
@@ -232,18 +244,22 @@ class Loader {
   // A [in, out] matrix, as Conv1D stores it.
   Result<void> conv1d(const std::string& name, int in, int out, Linear<T>& to) {
     if (auto ok = vector(name + ".bias", out, to.bias); !ok) return ok;
-    auto packed = Packed<T>::allocate(in, out);
+    auto packed = Packed::allocate(weights_, in, out);
     if (!packed) return named(name + ".weight", packed);
     to.weight = std::move(*packed);
-    return by_rows(name + ".weight", in, out, [&](int k, std::span<const T> row) { to.weight.set_input(k, row); });
+    return by_rows(name + ".weight", in, out,
+                   [&](int k, int count, std::span<const T> rows) { to.weight.set_inputs(k, count, rows); });
   }
 
   // A [rows, width] matrix whose rows are outputs: embeddings and heads.
-  Result<void> outputs(const std::string& name, int rows, int width, Packed<T>& to) {
-    auto packed = Packed<T>::allocate(width, rows);
+  Result<void> outputs(const std::string& name, int rows, int width, Packed& to) {
+    auto packed = Packed::allocate(weights_, width, rows);
     if (!packed) return named(name, packed);
     to = std::move(*packed);
-    return by_rows(name, rows, width, [&](int n, std::span<const T> row) { to.set_output(n, row); });
+    return by_rows(name, rows, width, [&](int first, int count, std::span<const T> values) {
+      for (int i = 0; i < count; ++i)
+        to.set_output(first + i, values.subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width)));
+    });
   }
 
   Result<void> norm(const std::string& name, int width, Norm<T>& to) {
@@ -263,18 +279,17 @@ class Loader {
     return {};
   }
 
+  // set(first, count, values) for all rows of a matrix, about a megabyte at a time.
   template <class Set>
   Result<void> by_rows(const std::string& name, int rows, int columns, const Set& set) {
-    const int at_once = std::max(1, (1 << 18) / std::max(1, columns));  // about a megabyte between calls of the source
+    constexpr int kWhole = 64;  // a multiple of every group size, so that no group is cut
+    const int at_once = std::max(kWhole, (1 << 18) / columns / kWhole * kWhole);
     std::vector<T> staging(static_cast<std::size_t>(std::min(rows, at_once)) * static_cast<std::size_t>(columns));
     for (int r = 0; r < rows; r += at_once) {
       const int n = std::min(at_once, rows - r);
       const std::span<T> some(staging.data(), static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
       if (auto ok = read(name, static_cast<std::int64_t>(r) * columns, some); !ok) return ok;
-      for (int i = 0; i < n; ++i) {
-        set(r + i, some.subspan(static_cast<std::size_t>(i) * static_cast<std::size_t>(columns),
-                                static_cast<std::size_t>(columns)));
-      }
+      set(r, n, some);
     }
     return {};
   }
@@ -286,6 +301,7 @@ class Loader {
 
   const weights::Source& source_;
   std::string prefix_;
+  DType weights_;
   const std::function<bool(double)>& progress_;
   double total_ = 0, done_ = 0;
 };
@@ -294,7 +310,7 @@ template <class T>
 Result<void> Gpt2<T>::load(const weights::Source& source, const std::string& prefix,
                            const std::function<bool(double)>& progress) {
   const ModelConfig& c = config_;
-  Loader<T> in(source, prefix, progress);
+  Loader<T> in(source, prefix, weights_, progress);
   if (auto ok = in.outputs("wte.weight", c.vocab, c.width, token_embedding_); !ok) return ok;
   if (auto ok = in.vector("wpe.weight", c.context * c.width, position_embedding_); !ok) return ok;
   layers_.resize(static_cast<std::size_t>(c.layers));
@@ -314,19 +330,19 @@ Result<void> Gpt2<T>::load(const weights::Source& source, const std::string& pre
 }
 
 template <class T>
-Sizes sizes_as(const ModelConfig& c, int rows) {
+Sizes sizes_as(const ModelConfig& c, DType dtype, int rows) {
   Sizes s;
   const std::int64_t width = c.width, inner = c.inner, embeddings = c.vocab * width, positions = c.context * width;
   const std::int64_t vectors = 4 * width + 3 * width + width + inner + width;  // of a layer: two norms, four biases
   const std::int64_t head = c.tied_head ? 0 : embeddings;
   s.parameters =
       embeddings + head + positions + 2 * width + c.layers * (vectors + 4 * width * width + 2 * width * inner);
-  const auto packed = [](std::int64_t in, std::int64_t out) { return Packed<T>::bytes(in, out); };
+  const auto packed = [dtype](std::int64_t in, std::int64_t out) { return Packed::bytes(dtype, in, out); };
   s.weight_bytes =
       packed(width, c.vocab) * (c.tied_head ? 1 : 2) + static_cast<std::size_t>(positions + 2 * width) * sizeof(T) +
       static_cast<std::size_t>(c.layers) * (static_cast<std::size_t>(vectors) * sizeof(T) + packed(width, 3 * width) +
                                             packed(width, width) + packed(width, inner) + packed(inner, width));
-  s.workspace_bytes = Activations<T>(c, rows, nullptr).bytes(rows);
+  s.workspace_bytes = Activations<T>(c, dtype, rows, nullptr).bytes;
   LayerSpec layer;
   layer.kv_heads = c.kv_heads;
   layer.k_dim = layer.v_dim = c.head_dim;
@@ -345,14 +361,15 @@ Result<std::unique_ptr<Model>> loaded(std::unique_ptr<Gpt2<T>> model, const weig
 }  // namespace
 
 Sizes sizes(const ModelConfig& config, DType dtype, int rows) {
-  return dtype == DType::f64 ? sizes_as<double>(config, rows) : sizes_as<float>(config, rows);
+  return dtype == DType::f64 ? sizes_as<double>(config, dtype, rows) : sizes_as<float>(config, dtype, rows);
 }
 
 Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
                                          const std::string& prefix, DType dtype,
                                          const std::function<bool(double)>& progress) {
-  if (dtype == DType::f64) return loaded(std::make_unique<Gpt2<double>>(config), source, prefix, progress);
-  return loaded(std::make_unique<Gpt2<float>>(config), source, prefix, progress);
+  if (arithmetic_of(dtype) == DType::f64)
+    return loaded(std::make_unique<Gpt2<double>>(config, dtype), source, prefix, progress);
+  return loaded(std::make_unique<Gpt2<float>>(config, dtype), source, prefix, progress);
 }
 
 }  // namespace stet::model

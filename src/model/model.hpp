@@ -27,7 +27,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const noexcept = 0;
-  virtual DType dtype() const noexcept = 0;  // of arithmetic, activations and logits
+  virtual DType dtype() const noexcept = 0;    // of arithmetic, activations and logits
+  virtual DType weights() const noexcept = 0;  // of the matrices
   virtual CacheSpec cache_spec() const = 0;
   virtual std::size_t weight_bytes() const noexcept = 0;
 
@@ -49,10 +50,11 @@ struct Sizes {
 };
 
 /// What load() would hold, from the config alone; workspace for steps of up to `rows` rows.
-Sizes sizes(const ModelConfig& config, DType dtype, int rows);
+Sizes sizes(const ModelConfig& config, DType weights, int rows);
 
-/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it), for arithmetic in `dtype`, f32 or f64.
-/// `progress` is told the fraction loaded and returns false to give up (Code::interrupted).
+/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it), with matrices of `dtype` (vectors stay in
+/// the type of the arithmetic). `progress` is told the fraction loaded and returns false to give up
+/// (Code::interrupted).
 Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
                                          const std::string& prefix, DType dtype,
                                          const std::function<bool(double)>& progress);

@@ -99,7 +99,6 @@ TEST(Engine, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(refusal([](EngineOptions& o) { o.chunk = 0; }), HasSubstr("chunk"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.max_seqs = 0; }), HasSubstr("sequences"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.max_len = 129; }), HasSubstr("context is 128"));
-  EXPECT_THAT(refusal([](EngineOptions& o) { o.dtype = DType::f16; }), HasSubstr("f16"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.max_seqs = 2147483647; }), testing::Not(testing::IsEmpty()));
 }
 

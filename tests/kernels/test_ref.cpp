@@ -19,6 +19,9 @@ namespace {
 const Target kRef = targets().back();
 
 template <class T>
+constexpr DType kType = sizeof(T) == 8 ? DType::f64 : DType::f32;
+
+template <class T>
 const Table<T>& table() {
   return kRef.table<T>();
 }
@@ -46,15 +49,15 @@ template <class T>
 struct MatmulCase {
   int rows, in, out;
   std::vector<T> x, w, bias;  // w is [in, out]
-  Packed<T> packed;
+  Packed packed;
 
   MatmulCase(int r, int k, int n, unsigned seed) : rows(r), in(k), out(n) {
     x = random_values<T>(static_cast<std::size_t>(r) * k, seed);
     w = random_values<T>(static_cast<std::size_t>(k) * n, seed + 1);
     bias = random_values<T>(n, seed + 2);
-    packed = std::move(*Packed<T>::allocate(k, n));
+    packed = std::move(*Packed::allocate(kType<T>, k, n));
     for (int i = 0; i < k; ++i)
-      packed.set_input(i, {w.data() + static_cast<std::size_t>(i) * n, static_cast<std::size_t>(n)});
+      packed.template set_inputs<T>(i, 1, {w.data() + static_cast<std::size_t>(i) * n, static_cast<std::size_t>(n)});
   }
 
   // Each output as one chain, as rule 1 says; `parts` > 1 breaks the rule.
@@ -82,7 +85,7 @@ struct MatmulCase {
     run_matmul({&pool, &kRef},
                Matmul<T>{x.data(), static_cast<std::size_t>(in), &packed, bias.data(), y.data(),
                          static_cast<std::size_t>(out)},
-               rows);
+               rows, nullptr);
     return y;
   }
 };
@@ -106,7 +109,7 @@ TYPED_TEST(Kernels, MatmulWritesOnlyItsRowsAndPanels) {
   std::vector<TypeParam> y(5 * 200, mark);
   const Matmul<TypeParam> op{c.x.data(), 20, &c.packed, nullptr, y.data(), 200};
   table<TypeParam>().matmul(op, {1, 3}, {1, 2});
-  const int first = kPanel<TypeParam>, last = std::min(200, 2 * first);
+  const int first = panel_width(kType<TypeParam>), last = std::min(200, 2 * first);
   for (int r = 0; r < 5; ++r) {
     for (int n = 0; n < 200; ++n) {
       const bool inside = r >= 1 && r < 3 && n >= first && n < last;
@@ -119,19 +122,20 @@ TYPED_TEST(Kernels, PackedGivesBackWhatWasSetFromEitherLayout) {
   using T = TypeParam;
   const int in = 13, out = 77;
   const auto w = random_values<T>(static_cast<std::size_t>(in) * out, 3);
-  auto by_input = std::move(*Packed<T>::allocate(in, out)), by_output = std::move(*Packed<T>::allocate(in, out));
+  auto by_input = std::move(*Packed::allocate(kType<T>, in, out)),
+       by_output = std::move(*Packed::allocate(kType<T>, in, out));
   for (int k = 0; k < in; ++k)
-    by_input.set_input(k, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
+    by_input.template set_inputs<T>(k, 1, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
   for (int n = 0; n < out; ++n) {
     std::vector<T> column(in);
     for (int k = 0; k < in; ++k) column[k] = w[static_cast<std::size_t>(k) * out + n];
-    by_output.set_output(n, column);
+    by_output.template set_output<T>(n, column);
     std::vector<T> back(in);
-    by_input.get_output(n, back);
+    by_input.template get_output<T>(n, back);
     EXPECT_TRUE(same_bits(back, column));
   }
   for (int p = 0; p < by_input.panels(); ++p) {
-    EXPECT_EQ(std::memcmp(by_input.panel(p), by_output.panel(p), sizeof(T) * in * kPanel<T>), 0);
+    EXPECT_EQ(std::memcmp(by_input.panel(p), by_output.panel(p), by_input.panel_bytes()), 0);
   }
 }
 

@@ -88,9 +88,9 @@ TYPED_TEST(Simd, Matmul) {
                                      {600, 20, 129}}) {
     const auto x = mixed<T>(static_cast<std::size_t>(rows) * in, 1, rows % 2 == 1),
                w = mixed<T>(static_cast<std::size_t>(in) * out, 2), bias = mixed<T>(out, 3);
-    auto packed = std::move(*Packed<T>::allocate(in, out));
+    auto packed = std::move(*Packed::allocate(sizeof(T) == 8 ? DType::f64 : DType::f32, in, out));
     for (int k = 0; k < in; ++k)
-      packed.set_input(k, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
+      packed.template set_inputs<T>(k, 1, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
     for (const T* b : {bias.data(), static_cast<const T*>(nullptr)}) {
       const auto run = [&](const Table<T>& table) {
         std::vector<T> y(static_cast<std::size_t>(rows) * (out + 3), T(7));
@@ -105,11 +105,137 @@ TYPED_TEST(Simd, Matmul) {
   }
 }
 
+// Weights and activations of 8 bits at their extremes, too.
+struct Reduced : testing::TestWithParam<DType> {};
+
+TEST_P(Reduced, MatmulWithSmallerWeights) {
+  const DType type = GetParam();
+  for (const auto [rows, in, out] : {std::array{1, 1, 1},
+                                     {1, 64, 64},
+                                     {1, 100, 130},
+                                     {2, 33, 64},
+                                     {3, 257, 65},
+                                     {4, 5, 300},
+                                     {5, 64, 31},
+                                     {7, 1025, 64},
+                                     {12, 300, 64},
+                                     {13, 2500, 70},
+                                     {16, 48, 144},
+                                     {31, 3, 97},
+                                     {600, 96, 129}}) {
+    for (const bool extreme : {false, true}) {
+      auto x = mixed<float>(static_cast<std::size_t>(rows) * in, 1),
+           w = mixed<float>(static_cast<std::size_t>(in) * out, 2);
+      const auto bias = mixed<float>(out, 3);
+      if (extreme) {
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? -1.0F : 1.0F;
+        for (std::size_t i = 0; i < w.size(); ++i) w[i] = i % 5 == 0 ? 1.0F : -1.0F;
+      }
+      auto packed = std::move(*Packed::allocate(type, in, out));
+      packed.set_inputs<float>(0, in, w);
+      const auto run = [&](const Table<float>& table) {
+        Matmul<float> op{x.data(), static_cast<std::size_t>(in), &packed, bias.data(),
+                         nullptr,  static_cast<std::size_t>(out)};
+        std::vector<float> y(static_cast<std::size_t>(rows) * out, 7.0F);
+        std::vector<std::int8_t> q;
+        std::vector<float> scales;
+        std::vector<std::int32_t> sums;
+        if (group_size(type) > 1) {
+          const std::size_t groups = packed.groups();
+          q.assign(rows * groups * group_size(type), 99);
+          scales.assign(rows * groups, 99.0F);
+          sums.assign(rows * groups, 99);
+          op.quantized = {q.data(), scales.data(), sums.data(), packed.groups(), group_size(type)};
+          EXPECT_TRUE(table.quantize({x.data(), static_cast<std::size_t>(in), in, op.quantized}, {0, rows}));
+        }
+        op.y = y.data();
+        table.matmul(op, {0, rows}, {0, packed.panels()});
+        // What was quantised is part of the result.
+        for (const std::int8_t v : q) y.push_back(v);
+        for (const std::int32_t v : sums) y.push_back(static_cast<float>(v));
+        y.insert(y.end(), scales.begin(), scales.end());
+        return y;
+      };
+      const auto expected = run(ref_table<float>());
+      for (const auto* table : simd_tables<float>()) {
+        EXPECT_TRUE(same(run(*table), expected))
+            << rows << " x " << in << " x " << out << (extreme ? " at extremes" : "");
+      }
+      // And near to what the numbers themselves give.
+      for (int r = 0; r < rows; r += 5) {
+        for (int n = 0; n < out; n += 7) {
+          double exact = bias[n], size = std::abs(bias[n]);
+          for (int k = 0; k < in; ++k) {
+            exact += static_cast<double>(x[r * in + k]) * w[k * out + n];
+            size += std::abs(static_cast<double>(x[r * in + k]) * w[k * out + n]);
+          }
+          const double relative = type == DType::int4   ? 0.3
+                                  : type == DType::int8 ? 0.05
+                                  : type == DType::bf16 ? 0.005
+                                                        : 0.001;
+          // Where one huge number sets the scale of its group, small ones are lost by right.
+          if (extreme || bits_of(type) == 16) {
+            EXPECT_NEAR(expected[r * out + n], exact, relative * size + 1e-6);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Reduced, AnActivationThatIsNotFiniteIsToldWhereItCannotBeExpressed) {
+  if (group_size(GetParam()) == 1) return;  // 16-bit weights work with whatever float has
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<float> x(100, 1.0F);
+    x[77] = bad;
+    std::vector<std::int8_t> q(256);
+    std::vector<float> scales(8);
+    std::vector<std::int32_t> sums(8);
+    const int groups = (100 + group_size(GetParam()) - 1) / group_size(GetParam());
+    const Quantize op{x.data(), 100, 100, {q.data(), scales.data(), sums.data(), groups, group_size(GetParam())}};
+    EXPECT_FALSE(ref_table<float>().quantize(op, {0, 1}));
+    for (const auto* table : simd_tables<float>()) EXPECT_FALSE(table->quantize(op, {0, 1}));
+  }
+}
+
+TEST_P(Reduced, PackedKeepsWhatTheTypeCanHold) {
+  const DType type = GetParam();
+  const int in = 70, out = 67;
+  const auto w = mixed<float>(static_cast<std::size_t>(in) * out, 3);
+  auto packed = std::move(*Packed::allocate(type, in, out)), by_output = std::move(*Packed::allocate(type, in, out));
+  packed.set_inputs<float>(0, 64, std::span(w).first(64 * out));
+  packed.set_inputs<float>(64, in - 64, std::span(w).subspan(64 * out));
+  for (int n = 0; n < out; ++n) {
+    std::vector<float> column(in), back(in);
+    for (int k = 0; k < in; ++k) column[k] = w[static_cast<std::size_t>(k) * out + n];
+    by_output.set_output<float>(n, column);
+    packed.get_output<float>(n, back);
+    for (int k = 0; k < in; ++k) {
+      float most = 0;
+      for (int j = k / group_size(type) * group_size(type);
+           j < std::min(in, (k / group_size(type) + 1) * group_size(type)); ++j)
+        most = std::max(most, std::abs(column[j]));
+      const float step = type == DType::int4   ? 1.01F / 8
+                         : type == DType::int8 ? 0.51F / 127
+                         : type == DType::bf16 ? 0x1p-8F
+                                               : 0x1p-11F;
+      EXPECT_NEAR(back[k], column[k], step * most + 0x1p-25F);
+    }
+  }
+  // Either layout packs to the same bytes.
+  for (int p = 0; p < packed.panels() - 1; ++p)
+    EXPECT_EQ(std::memcmp(packed.panel(p), by_output.panel(p), packed.panel_bytes()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Reduced, testing::Values(DType::f16, DType::bf16, DType::int8, DType::int4),
+                         [](const auto& info) { return name_of(info.param); });
+
 TYPED_TEST(Simd, MatmulWritesOnlyItsRowsAndPanels) {
   using T = TypeParam;
   const auto x = mixed<T>(20 * 50, 1), w = mixed<T>(50 * 200, 2);
-  auto packed = std::move(*Packed<T>::allocate(50, 200));
-  for (int k = 0; k < 50; ++k) packed.set_input(k, {w.data() + k * 200, 200});
+  auto packed = std::move(*Packed::allocate(sizeof(T) == 8 ? DType::f64 : DType::f32, 50, 200));
+  for (int k = 0; k < 50; ++k) packed.template set_inputs<T>(k, 1, {w.data() + k * 200, 200});
   for (const auto* table : simd_tables<T>()) {
     std::vector<T> y(20 * 200, T(-77)), expected = y;
     const Range rows{3, 17}, panels{1, packed.panels()};

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "core/half.hpp"
 #include "kernels/ref/math.hpp"
 
 namespace stet::kernels {
@@ -25,29 +27,111 @@ T tree_sum(std::array<T, kLanes> lane) {
   return lane[0];
 }
 
-// Rule 1.
+// Adds the bias and leaves out the padding of the last panel.
 template <class T>
-void matmul(const Matmul<T>& op, Range rows, Range panels) {
-  constexpr int kP = kPanel<T>;
+void store(const Matmul<T>& op, int row, int n0, const T* acc) {
+  const int n = std::min(panel_width(op.w->type()), op.w->out() - n0);
+  T* y = op.y + row * op.y_stride + n0;
+  for (int j = 0; j < n; ++j) y[j] = op.bias != nullptr ? acc[j] + op.bias[n0 + j] : acc[j];
+}
+
+// Rule 1. S is what the panel holds, widen(S) its value.
+template <class T, class S, class Widen>
+void matmul_chains(const Matmul<T>& op, Range rows, Range panels, const Widen& widen) {
+  constexpr int kP = 256 / static_cast<int>(sizeof(T));
   for (int p = panels.begin; p < panels.end; ++p) {
-    const T* w = op.w->panel(p);
-    const int n0 = p * kP;
-    const int n = std::min(kP, op.w->out() - n0);
+    const S* w = reinterpret_cast<const S*>(op.w->panel(p));
     for (int r = rows.begin; r < rows.end; ++r) {
       const T* x = op.x + r * op.x_stride;
       T acc[kP] = {};
       for (int k = 0; k < op.w->in(); ++k) {
         const T xk = x[k];
-        for (int j = 0; j < kP; ++j) acc[j] = std::fma(xk, w[static_cast<std::size_t>(k) * kP + j], acc[j]);
+        for (int j = 0; j < kP; ++j) acc[j] = std::fma(xk, widen(w[static_cast<std::size_t>(k) * kP + j]), acc[j]);
       }
-      T* y = op.y + r * op.y_stride + n0;
-      if (op.bias != nullptr) {
-        for (int j = 0; j < n; ++j) y[j] = acc[j] + op.bias[n0 + j];
-      } else {
-        std::copy_n(acc, n, y);
-      }
+      store(op, r, p * kP, acc);
     }
   }
+}
+
+// Rule 6, int8 and int4: exact integer sums, chained over the groups. weight(quants, i, j) is input i of output j.
+template <class Weight>
+void matmul_groups(const Matmul<float>& op, Range rows, Range panels, const Weight& weight) {
+  constexpr int kP = 64;
+  const int size = op.quantized.group, groups = op.quantized.groups;
+  for (int p = panels.begin; p < panels.end; ++p) {
+    for (int r = rows.begin; r < rows.end; ++r) {
+      float acc[kP] = {};
+      for (int g = 0; g < groups; ++g) {
+        const std::size_t at = static_cast<std::size_t>(r) * groups + g;
+        const std::byte* group = op.w->panel(p) + static_cast<std::size_t>(g) * group_bytes(op.w->type());
+        const auto* scales = reinterpret_cast<const std::uint16_t*>(group);
+        const auto* quants = reinterpret_cast<const std::uint8_t*>(group) + 2 * kP;
+        const std::int8_t* q = op.quantized.q + at * size;
+        for (int j = 0; j < kP; ++j) {
+          std::int32_t sum = 0;
+          for (int i = 0; i < size; ++i) sum += q[i] * weight(quants, i, j);
+          acc[j] = std::fma(static_cast<float>(sum), op.quantized.scales[at] * bf16_to_f32(scales[j]), acc[j]);
+        }
+      }
+      store(op, r, p * kP, acc);
+    }
+  }
+}
+
+template <class T>
+void matmul(const Matmul<T>& op, Range rows, Range panels) {
+  if constexpr (sizeof(T) == 8) {
+    matmul_chains<T, double>(op, rows, panels, [](double w) { return w; });
+  } else {
+    switch (op.w->type()) {
+      case DType::f64:
+        return;  // goes with double
+      case DType::f32:
+        return matmul_chains<T, float>(op, rows, panels, [](float w) { return w; });
+      case DType::f16:
+        return matmul_chains<T, std::uint16_t>(op, rows, panels, f16_to_f32);
+      case DType::bf16:
+        return matmul_chains<T, std::uint16_t>(op, rows, panels, bf16_to_f32);
+      case DType::int8:
+        return matmul_groups(op, rows, panels,
+                             [](const std::uint8_t* w, int i, int j) { return w[i / 4 * 256 + j * 4 + i % 4] - 128; });
+      case DType::int4:
+        return matmul_groups(op, rows, panels, [](const std::uint8_t* w, int i, int j) {
+          const int pair = w[i / 8 * 256 + j * 4 + i % 4];
+          return (i % 8 < 4 ? pair & 15 : pair >> 4) - 8;
+        });
+    }
+  }
+}
+
+bool quantize(const Quantize& op, Range rows) {
+  bool finite = true;
+  const int size = op.to.group;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* x = op.x + static_cast<std::size_t>(r) * op.x_stride;
+    for (int g = 0; g < op.to.groups; ++g) {
+      const std::size_t at = static_cast<std::size_t>(r) * op.to.groups + g;
+      const int n = std::min(size, op.in - g * size);
+      float most = 0;
+      for (int i = 0; i < n; ++i) {
+        const float magnitude = std::abs(x[g * size + i]);
+        finite = finite && magnitude <= std::numeric_limits<float>::max();
+        most = magnitude > most ? magnitude : most;
+      }
+      const bool zeros = most < kSmallestGroup;
+      const float inverse = zeros ? 0.0F : 127.0F / most;
+      std::int32_t sum = 0;
+      for (int i = 0; i < size; ++i) {
+        const auto q =
+            i < n && finite ? static_cast<std::int8_t>(std::nearbyint(x[g * size + i] * inverse)) : std::int8_t{0};
+        op.to.q[at * size + i] = q;
+        sum += q;
+      }
+      op.to.scales[at] = zeros ? 0.0F : most / 127.0F;
+      op.to.sums[at] = sum;
+    }
+  }
+  return finite;
 }
 
 template <class T>
@@ -203,7 +287,7 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
 }
 
 template <class T>
-constexpr Table<T> kRef = {matmul<T>, layer_norm<T>, activate<T>, add<T>, attend<T>};
+constexpr Table<T> kRef = {matmul<T>, quantize, layer_norm<T>, activate<T>, add<T>, attend<T>};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "kernels/simd/math-inl.hpp"
 #include "kernels/simd/simd.hpp"
 
+// Highway also compiles its baseline, which does not fuse: there is nothing for it here.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
 HWY_BEFORE_NAMESPACE();
 namespace stet::kernels::HWY_NAMESPACE {
 
@@ -41,14 +44,32 @@ inline constexpr int kRowVecs = 8;
 inline constexpr int kLanes = 16;
 inline constexpr Pos kBlock = 512;
 
+// What the arithmetic sees of stored numbers: themselves, or 16-bit ones widened exactly.
+template <class T>
+HWY_INLINE V<T> load(const T* p) {
+  return hn::LoadU(D<T>(), p);
+}
+template <class T, class Half>
+HWY_INLINE V<T> load_half(const Half* p) {
+  return hn::PromoteTo(D<T>(), hn::LoadU(hn::Rebind<Half, D<T>>(), p));
+}
+template <class T>
+HWY_INLINE V<T> load(const hwy::bfloat16_t* p) {
+  return load_half<T>(p);
+}
+template <class T>
+HWY_INLINE V<T> load(const hwy::float16_t* p) {
+  return load_half<T>(p);
+}
+
 // acc[r][v] = fma(x[r][k], w[v][k], acc[r][v]) for k in [0, n), in registers. w[v] advances by `w_step` a k.
-template <class T, int kRows, int kVecs>
-HWY_INLINE void chains(const T* const* HWY_RESTRICT x, const T* const* HWY_RESTRICT w, std::size_t w_step,
+template <class T, int kRows, int kVecs, class S>
+HWY_INLINE void chains(const T* const* HWY_RESTRICT x, const S* const* HWY_RESTRICT w, std::size_t w_step,
                        std::size_t n, V<T> (&acc)[kRows][kVecs]) {
   const D<T> d;
   for (std::size_t k = 0; k < n; ++k) {
     V<T> b[kVecs];
-    for (int v = 0; v < kVecs; ++v) b[v] = hn::LoadU(d, w[v] + k * w_step);
+    for (int v = 0; v < kVecs; ++v) b[v] = load<T>(w[v] + k * w_step);
     for (int r = 0; r < kRows; ++r) {
       const V<T> a = hn::Set(d, x[r][k]);
       for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
@@ -78,18 +99,22 @@ HWY_INLINE void with_rows(int rows, F&& f) {
 // ---- Matmul
 
 template <class T>
+inline constexpr int kPanel = 256 / static_cast<int>(sizeof(T));
+
+template <class T, class S>
 struct Strip {
-  const T* w;  // of the panel, at its first k and first output
+  const S* w;  // of the panel, at its first k and first output
   T* y;        // of the first row
   std::size_t y_stride;
   const T* bias;  // of the first output; null: none, or not yet
   bool first;     // start at 0 rather than at what y holds
 };
 
-template <class T, int kRows, int kVecs>
-HWY_INLINE void matmul_tile(const Strip<T>& s, const T* x, std::size_t x_stride, std::size_t n) {
+template <class T, class S, int kRows, int kVecs>
+HWY_INLINE void matmul_tile(const Strip<T, S>& s, const T* x, std::size_t x_stride, std::size_t n) {
   const D<T> d;
-  const T *xs[kRows], *ws[kVecs];
+  const T* xs[kRows];
+  const S* ws[kVecs];
   V<T> acc[kRows][kVecs];
   for (int r = 0; r < kRows; ++r) xs[r] = x + static_cast<std::size_t>(r) * x_stride;
   for (int v = 0; v < kVecs; ++v) ws[v] = s.w + v * kN<T>;
@@ -107,21 +132,27 @@ HWY_INLINE void matmul_tile(const Strip<T>& s, const T* x, std::size_t x_stride,
   }
 }
 
-// All outputs of a panel for some rows and inputs [k0, k1).
+// Where the results of some rows and one panel go: the matrix itself, or a buffer where the panel is wider than it.
 template <class T>
-HWY_INLINE void matmul_rows(const Matmul<T>& op, const T* w, int k0, int k1, Range rows, T* y, std::size_t y_stride,
-                            const T* bias) {
-  const auto n = static_cast<std::size_t>(k1 - k0);
-  const T* panel = w + static_cast<std::size_t>(k0) * kPanel<T>;
+struct PanelOut {
+  T* y;  // of the first row
+  std::size_t y_stride;
+  const T* bias;
+};
+
+// All outputs of a panel for some rows and inputs [k0, k0 + n); `panel` is at k0.
+template <class T, class S>
+HWY_INLINE void matmul_rows(const Matmul<T>& op, const S* panel, int k0, int n, Range rows, const PanelOut<T>& out) {
   for (int r = rows.begin; r < rows.end; r += kTileRows) {
     const T* x = op.x + static_cast<std::size_t>(r) * op.x_stride + k0;
-    T* out = y + static_cast<std::size_t>(r - rows.begin) * y_stride;
+    T* y = out.y + static_cast<std::size_t>(r - rows.begin) * out.y_stride;
+    const T* bias = k0 + n == op.w->in() ? out.bias : nullptr;
     with_rows(rows.end - r, [&](auto count) HWY_ATTR {
       constexpr int kRows = decltype(count)::value;
       constexpr int kVecs = std::min(kRows == 1 ? kRowVecs : kTileVecs, kPanel<T> / kN<T>);
       for (int s = 0; s < kPanel<T>; s += kVecs * kN<T>) {
-        matmul_tile<T, kRows, kVecs>({panel + s, out + s, y_stride, bias == nullptr ? nullptr : bias + s, k0 == 0}, x,
-                                     op.x_stride, n);
+        matmul_tile<T, S, kRows, kVecs>({panel + s, y + s, out.y_stride, bias == nullptr ? nullptr : bias + s, k0 == 0},
+                                        x, op.x_stride, static_cast<std::size_t>(n));
       }
     });
   }
@@ -131,31 +162,262 @@ HWY_INLINE void matmul_rows(const Matmul<T>& op, const T* w, int k0, int k1, Ran
 // cache. 1,024 measured 2 to 5 % faster than 128 to 512 on Zen 5.
 inline constexpr int kInputBlock = 1024;
 
-template <class T>
-void matmul(const Matmul<T>& op, Range rows, Range panels) {
-  const int in = op.w->in(), out = op.w->out();
+// From this many rows on, 16-bit weights are widened once into a buffer and not anew for each tile of rows.
+inline constexpr int kWidenRows = 2 * kTileRows;
+inline constexpr int kWidenBlock = 256;
+
+template <class T, class S>
+HWY_INLINE void matmul_panel(const Matmul<T>& op, const S* panel, Range rows, const PanelOut<T>& out) {
+  const int in = op.w->in();
+  if constexpr (!std::is_same_v<S, T>) {
+    if (rows.end - rows.begin >= kWidenRows) {
+      const D<T> d;
+      HWY_ALIGN T wide[kWidenBlock * kPanel<T>];
+      for (int k0 = 0; k0 < in; k0 += kWidenBlock) {
+        const int n = std::min(in - k0, kWidenBlock);
+        const S* from = panel + static_cast<std::size_t>(k0) * kPanel<T>;
+        for (int i = 0; i < n * kPanel<T>; i += kN<T>) hn::Store(load<T>(from + i), d, wide + i);
+        matmul_rows<T, T>(op, wide, k0, n, rows, out);
+      }
+      return;
+    }
+  }
+  for (int k0 = 0; k0 < in; k0 += kInputBlock) {
+    matmul_rows<T, S>(op, panel + static_cast<std::size_t>(k0) * kPanel<T>, k0, std::min(in - k0, kInputBlock), rows,
+                      out);
+  }
+}
+
+// Calls compute(panel's number, rows, out) for all panels, with a buffer in between where a panel is wider than the
+// matrix.
+template <class T, class F>
+HWY_INLINE void for_each_panel(const Matmul<T>& op, Range rows, Range panels, const F& compute) {
+  const int out = op.w->out();
   for (int p = panels.begin; p < panels.end; ++p) {
-    const T* w = op.w->panel(p);
     const int n0 = p * kPanel<T>;
     const T* bias = op.bias == nullptr ? nullptr : op.bias + n0;
     if (n0 + kPanel<T> <= out) {
-      T* y = op.y + static_cast<std::size_t>(rows.begin) * op.y_stride + n0;
-      for (int k0 = 0; k0 == 0 || k0 < in; k0 += kInputBlock) {
-        const int k1 = std::min(in, k0 + kInputBlock);
-        matmul_rows(op, w, k0, k1, rows, y, op.y_stride, k1 == in ? bias : nullptr);
+      compute(p, rows, PanelOut<T>{op.y + static_cast<std::size_t>(rows.begin) * op.y_stride + n0, op.y_stride, bias});
+      continue;
+    }
+    HWY_ALIGN T buffer[kTileRows * kPanel<T>];
+    for (int r = rows.begin; r < rows.end; r += kTileRows) {
+      const Range some{r, std::min(rows.end, r + kTileRows)};
+      compute(p, some, PanelOut<T>{buffer, static_cast<std::size_t>(kPanel<T>), nullptr});
+      for (int i = some.begin; i < some.end; ++i) {
+        T* y = op.y + static_cast<std::size_t>(i) * op.y_stride + n0;
+        const T* from = buffer + (i - r) * kPanel<T>;
+        for (int j = 0; j < out - n0; ++j) y[j] = bias == nullptr ? from[j] : from[j] + bias[j];
       }
-    } else {
-      // The last panel is wider than the matrix: through a buffer of its own.
-      HWY_ALIGN T buffer[kTileRows * kPanel<T>];
-      for (int r = rows.begin; r < rows.end; r += kTileRows) {
-        const Range some{r, std::min(rows.end, r + kTileRows)};
-        matmul_rows<T>(op, w, 0, in, some, buffer, kPanel<T>, nullptr);
-        for (int i = some.begin; i < some.end; ++i) {
-          T* y = op.y + static_cast<std::size_t>(i) * op.y_stride + n0;
-          const T* from = buffer + (i - r) * kPanel<T>;
-          for (int j = 0; j < out - n0; ++j) y[j] = bias == nullptr ? from[j] : from[j] + bias[j];
+    }
+  }
+}
+
+// ---- Quantised matmul
+
+// 256 bytes hold four inputs of 64 outputs: of int8 one step, of int4 the halves of two.
+using U8 = hn::Repartition<std::uint8_t, D<float>>;
+using I16 = hn::Repartition<std::int16_t, D<float>>;
+using I32 = hn::Repartition<std::int32_t, D<float>>;
+
+// Four activations of one row, for dot().
+struct Four {
+#if HWY_TARGET == HWY_NEON
+  hn::Vec<hn::Repartition<std::int8_t, D<float>>> x;
+#else
+  hn::Vec<I16> even, odd;
+#endif
+};
+
+HWY_INLINE Four four(const std::int8_t* x) {
+  std::int32_t word;
+  std::memcpy(&word, x, sizeof word);
+  const auto all = hn::Set(I32(), word);
+#if HWY_TARGET == HWY_NEON
+  return {hn::BitCast(hn::Repartition<std::int8_t, D<float>>(), all)};
+#else
+  const auto pairs = hn::BitCast(I16(), all);
+  return {hn::ShiftRight<8>(hn::ShiftLeft<8>(pairs)), hn::ShiftRight<8>(pairs)};
+#endif
+}
+
+// acc + the four products of each output, exactly: 16-bit products of 8-bit numbers never saturate. w is unsigned, at
+// most 255.
+HWY_INLINE hn::Vec<I32> dot(hn::Vec<I32> acc, hn::Vec<U8> w, const Four& x) {
+#if HWY_TARGET == HWY_NEON
+  const uint8x16_t u = w.raw;
+  const int8x16_t s = x.x.raw;
+  const int16x8_t sl = vmovl_s8(vget_low_s8(s)), sh = vmovl_s8(vget_high_s8(s));
+  const int16x8_t ul = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(u))),
+                  uh = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(u)));
+  const int32x4_t a = vmull_s16(vget_low_s16(ul), vget_low_s16(sl));
+  const int32x4_t b = vmull_s16(vget_high_s16(ul), vget_high_s16(sl));
+  const int32x4_t c = vmull_s16(vget_low_s16(uh), vget_low_s16(sh));
+  const int32x4_t e = vmull_s16(vget_high_s16(uh), vget_high_s16(sh));
+  return hn::Vec<I32>(vaddq_s32(acc.raw, vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, e))));
+#else
+  const auto pairs = hn::BitCast(hn::Repartition<std::uint16_t, D<float>>(), w);
+  const auto even =
+      hn::BitCast(I16(), hn::And(pairs, hn::Set(hn::Repartition<std::uint16_t, D<float>>(), std::uint16_t{255})));
+  const auto odd = hn::BitCast(I16(), hn::ShiftRight<8>(pairs));
+  auto unused = hn::Zero(I32());  // x86 sums neighbours into the first sum
+  acc = hn::ReorderWidenMulAccumulate(I32(), even, x.even, acc, unused);
+  return hn::ReorderWidenMulAccumulate(I32(), odd, x.odd, acc, unused);
+#endif
+}
+
+// The 64 scales of a group, bf16.
+HWY_INLINE V<float> group_scales(const std::byte* group, int v) {
+  return load<float>(reinterpret_cast<const hwy::bfloat16_t*>(group) + v * kN<float>);
+}
+
+// Rule 6 for kRows rows and kVecs vectors of a panel's outputs, from output `column` on.
+template <DType kType, int kRows, int kVecs>
+HWY_INLINE void quantized_tile(const Matmul<float>& op, const std::byte* panel, int row, int column,
+                               const PanelOut<float>& out, int out_row) {
+  const D<float> d;
+  constexpr int kGroup = group_size(kType), kSteps = kGroup / (kType == DType::int8 ? 4 : 8);
+  constexpr int kZero = kType == DType::int8 ? 128 : 8;
+  const QuantizedRows& x = op.quantized;
+  V<float> acc[kRows][kVecs];
+  for (auto& r : acc) {
+    for (auto& a : r) a = hn::Zero(d);
+  }
+  for (int g = 0; g < x.groups; ++g) {
+    const std::byte* group = panel + static_cast<std::size_t>(g) * group_bytes(kType);
+    const auto* quants = reinterpret_cast<const std::uint8_t*>(group) + 128 + column * 4;
+    hn::Vec<I32> sum[kRows][kVecs];
+    const std::int8_t* q[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      q[r] =
+          x.q + (static_cast<std::size_t>(row + r) * static_cast<std::size_t>(x.groups) + static_cast<std::size_t>(g)) *
+                    kGroup;
+      for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::Zero(I32());
+    }
+    for (int i = 0; i < kSteps; ++i) {
+      hn::Vec<U8> w[kVecs];
+      for (int v = 0; v < kVecs; ++v) w[v] = hn::LoadU(U8(), quants + i * 256 + v * kN<float> * 4);
+      for (int r = 0; r < kRows; ++r) {
+        if constexpr (kType == DType::int8) {
+          const Four f = four(q[r] + i * 4);
+          for (int v = 0; v < kVecs; ++v) sum[r][v] = dot(sum[r][v], w[v], f);
+        } else {
+          const Four low = four(q[r] + i * 8), high = four(q[r] + i * 8 + 4);
+          const auto mask = hn::Set(U8(), std::uint8_t{15});
+          for (int v = 0; v < kVecs; ++v) {
+            sum[r][v] = dot(sum[r][v], hn::And(w[v], mask), low);
+            sum[r][v] = dot(
+                sum[r][v],
+                hn::And(
+                    hn::BitCast(U8(), hn::ShiftRight<4>(hn::BitCast(hn::Repartition<std::uint16_t, D<float>>(), w[v]))),
+                    mask),
+                high);
+          }
         }
       }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const std::size_t at =
+          static_cast<std::size_t>(row + r) * static_cast<std::size_t>(x.groups) + static_cast<std::size_t>(g);
+      const auto offset = hn::Set(I32(), kZero * x.sums[at]);
+      const V<float> scale = hn::Set(d, x.scales[at]);
+      for (int v = 0; v < kVecs; ++v) {
+        const V<float> exact = hn::ConvertTo(d, hn::Sub(sum[r][v], offset));
+        acc[r][v] = hn::MulAdd(exact, hn::Mul(scale, group_scales(group, column / kN<float> + v)), acc[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) {
+      const int n = column + v * kN<float>;
+      if (out.bias != nullptr) acc[r][v] = hn::Add(acc[r][v], hn::LoadU(d, out.bias + n));
+      hn::StoreU(acc[r][v], d, out.y + static_cast<std::size_t>(out_row + r) * out.y_stride + n);
+    }
+  }
+}
+
+template <DType kType>
+HWY_INLINE void quantized_panel(const Matmul<float>& op, int p, Range rows, const PanelOut<float>& out) {
+  constexpr int kVecs = 2;
+  for (int column = 0; column < kPanel<float>; column += kVecs * kN<float>) {
+    int r = rows.begin;
+    for (; r + 2 <= rows.end; r += 2)
+      quantized_tile<kType, 2, kVecs>(op, op.w->panel(p), r, column, out, r - rows.begin);
+    for (; r < rows.end; ++r) quantized_tile<kType, 1, kVecs>(op, op.w->panel(p), r, column, out, r - rows.begin);
+  }
+}
+
+bool quantize(const Quantize& op, Range rows) {
+  const D<float> d;
+  const int size = op.to.group;
+  bool finite = true;
+  HWY_ALIGN float rest[64];
+  for (int r = rows.begin; r < rows.end; ++r) {
+    for (int g = 0; g < op.to.groups; ++g) {
+      const std::size_t at =
+          static_cast<std::size_t>(r) * static_cast<std::size_t>(op.to.groups) + static_cast<std::size_t>(g);
+      const float* x = op.x + static_cast<std::size_t>(r) * op.x_stride + g * size;
+      if (op.in - g * size < size) {
+        std::fill_n(rest, size, 0.0F);
+        std::copy_n(x, op.in - g * size, rest);
+        x = rest;
+      }
+      V<float> most = hn::Zero(d);
+      auto good = hn::Eq(most, most);
+      for (int i = 0; i < size; i += kN<float>) {
+        const V<float> magnitude = hn::Abs(hn::LoadU(d, x + i));
+        good = hn::And(good, hn::Le(magnitude, hn::Set(d, std::numeric_limits<float>::max())));
+        most = hn::Max(most, magnitude);
+      }
+      if (!hn::AllTrue(d, good)) {
+        finite = false;
+        continue;
+      }
+      const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+      const bool zeros = largest < kSmallestGroup;
+      const V<float> inverse = hn::Set(d, zeros ? 0.0F : 127.0F / largest);
+      auto sum = hn::Zero(I32());
+      std::int8_t* q = op.to.q + at * static_cast<std::size_t>(size);
+      for (int i = 0; i < size; i += kN<float>) {
+        const auto rounded = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse));
+        sum = hn::Add(sum, rounded);
+        hn::StoreU(hn::DemoteTo(hn::Rebind<std::int8_t, I32>(), rounded), hn::Rebind<std::int8_t, I32>(), q + i);
+      }
+      op.to.scales[at] = zeros ? 0.0F : largest / 127.0F;
+      op.to.sums[at] = hn::GetLane(hn::SumOfLanes(I32(), sum));
+    }
+  }
+  return finite;
+}
+
+template <class T>
+void matmul(const Matmul<T>& op, Range rows, Range panels) {
+  const auto with_type = [&](auto stored) HWY_ATTR {
+    using S = decltype(stored);
+    for_each_panel(op, rows, panels, [&](int p, Range some, const PanelOut<T>& out) HWY_ATTR {
+      matmul_panel<T, S>(op, reinterpret_cast<const S*>(op.w->panel(p)), some, out);
+    });
+  };
+  if constexpr (sizeof(T) == 8) {
+    with_type(T());
+  } else {
+    switch (op.w->type()) {
+      case DType::f64:
+        return;  // goes with double
+      case DType::f32:
+        return with_type(T());
+      case DType::f16:
+        return with_type(hwy::float16_t());
+      case DType::bf16:
+        return with_type(hwy::bfloat16_t());
+      case DType::int8:
+        return for_each_panel(op, rows, panels, [&](int p, Range some, const PanelOut<T>& out) HWY_ATTR {
+          quantized_panel<DType::int8>(op, p, some, out);
+        });
+      case DType::int4:
+        return for_each_panel(op, rows, panels, [&](int p, Range some, const PanelOut<T>& out) HWY_ATTR {
+          quantized_panel<DType::int4>(op, p, some, out);
+        });
     }
   }
 }
@@ -514,11 +776,12 @@ const char* const kName =
 #endif
 
 template <class T>
-constexpr Table<T> kTable = {matmul<T>, layer_norm<T>, activate<T>, add<T>, attend<T>};
+constexpr Table<T> kTable = {matmul<T>, quantize, layer_norm<T>, activate<T>, add<T>, attend<T>};
 const Target kTarget = {kName, &kTable<float>, &kTable<double>};
 
 }  // namespace stet::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+#endif  // targets that fuse
 
 #if HWY_ONCE
 namespace stet::kernels {
