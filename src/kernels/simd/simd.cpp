@@ -7,6 +7,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 //
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,6 +21,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/simd/math-inl.hpp"
 #include "kernels/simd/simd.hpp"
+#include "kernels/simd/vnni.hpp"
 
 // Highway also compiles its baseline, which does not fuse: there is nothing for it here.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
@@ -785,6 +790,31 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace stet::kernels {
+namespace {
+
+#if HWY_TARGETS & HWY_AVX2
+// clang 14's __builtin_cpu_supports does not know this one.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
+#if HWY_TARGETS & HWY_AVX3
+// AVX-512 but for the matmuls of int8 and int4.
+void matmul_avx512_vnni(const Matmul<float>& op, Range rows, Range panels) {
+  if (group_size(op.w->type()) > 1) return matmul_vnni(op, rows, panels);
+  N_AVX3::matmul<float>(op, rows, panels);
+}
+constexpr Table<float> kVnniTable = [] {
+  auto table = N_AVX3::kTable<float>;
+  table.matmul = matmul_avx512_vnni;
+  return table;
+}();
+const Target kAvx512Vnni = {"avx512-vnni", &kVnniTable, &N_AVX3::kTable<double>};
+#endif
+
+}  // namespace
 
 std::vector<Target> simd_targets() {
   std::vector<Target> targets;
@@ -792,12 +822,12 @@ std::vector<Target> simd_targets() {
 #if HWY_TARGETS & HWY_AVX3
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    if (has_avx512_vnni()) targets.push_back(kAvx512Vnni);
     targets.push_back(N_AVX3::kTarget);
   }
 #endif
 #if HWY_TARGETS & HWY_AVX2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-      __builtin_cpu_supports("bmi2")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() && __builtin_cpu_supports("bmi2")) {
     targets.push_back(N_AVX2::kTarget);
   }
 #endif
