@@ -54,12 +54,14 @@ template <class T>
 void matmul_in_two_chains(const kernels::Matmul<T>& op, kernels::Range rows, kernels::Range panels) {
   const int in = op.w->in();
   const int half = rows.end - rows.begin == 1 ? in / 2 : 0;
-  constexpr int kP = kernels::kPanel<T>;
+  constexpr int kP = kernels::panel_width(DType::f32);
   for (int p = panels.begin; p < panels.end; ++p) {
     for (int r = rows.begin; r < rows.end; ++r) {
       for (int n = p * kP; n < std::min((p + 1) * kP, op.w->out()); ++n) {
         T a = 0, b = 0;
-        const auto w = [&](int k) { return op.w->panel(p)[static_cast<std::size_t>(k) * kP + n % kP]; };
+        const auto w = [&](int k) {
+          return reinterpret_cast<const T*>(op.w->panel(p))[static_cast<std::size_t>(k) * kP + n % kP];
+        };
         for (int k = 0; k < half; ++k) a = std::fma(op.x[r * op.x_stride + k], w(k), a);
         for (int k = half; k < in; ++k) b = std::fma(op.x[r * op.x_stride + k], w(k), b);
         op.y[r * op.y_stride + n] = (a + b) + (op.bias != nullptr ? op.bias[n] : T(0));
