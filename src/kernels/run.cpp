@@ -9,7 +9,9 @@
 namespace stet::kernels {
 namespace {
 
-constexpr int kRowTile = 96;    // rows that reuse a panel while it is in the cache
+// Rows that reuse a panel, or its widened copy, while it is in the cache. More rows than this are cut into equal parts.
+constexpr int kMostRows = 264;
+constexpr int kKernelRows = 6;  // a part is a multiple of the kernels' tile
 constexpr int kQueryTile = 24;  // a multiple of the kernels' tile of 6
 constexpr int kQuantizeTile = 4;
 constexpr std::size_t kActivateTile = 4096;
@@ -64,10 +66,12 @@ bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* 
       if (!finite.load()) return false;
     }
   }
-  const std::size_t row_tiles = tiles(rows, kRowTile);
+  const int parts = (rows + kMostRows - 1) / kMostRows;
+  const int part = ((rows + parts - 1) / parts + kKernelRows - 1) / kKernelRows * kKernelRows;
+  const std::size_t row_tiles = tiles(rows, part);
   // Rows are the inner index: neighbouring tasks share a panel.
   on.pool->run(row_tiles * static_cast<std::size_t>(op.w->panels()), [&](std::size_t i) {
-    table.matmul(op, tile(i % row_tiles, kRowTile, rows), tile(i / row_tiles, 1, op.w->panels()));
+    table.matmul(op, tile(i % row_tiles, part, rows), tile(i / row_tiles, 1, op.w->panels()));
   });
   return true;
 }

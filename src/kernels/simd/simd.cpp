@@ -168,8 +168,8 @@ HWY_INLINE void matmul_rows(const Matmul<T>& op, const S* panel, int k0, int n, 
 inline constexpr int kInputBlock = 1024;
 
 // From this many rows on, 16-bit weights are widened once into a buffer and not anew for each tile of rows.
-inline constexpr int kWidenRows = 2 * kTileRows;
-inline constexpr int kWidenBlock = 256;
+inline constexpr int kWidenRows = 8 * kTileRows;
+inline constexpr int kWidenBlock = 512;
 
 template <class T, class S>
 HWY_INLINE void matmul_panel(const Matmul<T>& op, const S* panel, Range rows, const PanelOut<T>& out) {
