@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 
 namespace stet::lab {
@@ -66,8 +67,8 @@ class PlantedStep final : public ForwardingStep {
     const std::size_t k_bytes = keys.size() / static_cast<std::size_t>(rows()),
                       at = static_cast<std::size_t>(row) * k_bytes;
     if (plant_ == Plant::flip_bit) {
-      const auto element = static_cast<std::size_t>(heads.begin * shape.k_dim) * size_of(k.type);
-      keys[at + element] ^= std::byte{1};  // little endian: the lowest bit of the fraction
+      // Not the lowest bit: on a trained model rounding can swallow that, and a fault that does nothing shows nothing.
+      flip_fraction(k.type, keys.data() + at, shape.k_dim);
     } else if (row > 0) {
       const std::size_t v_bytes = values.size() / static_cast<std::size_t>(rows());
       std::memcpy(keys.data() + at, keys.data() + at - k_bytes, k_bytes);
@@ -91,6 +92,27 @@ class PlantedStep final : public ForwardingStep {
       if (position_ >= s.first && position_ < s.first + s.tokens) return s.row + static_cast<int>(position_ - s.first);
     }
     return -1;
+  }
+  static void flip_fraction(DType type, std::byte* row, int n) noexcept {
+    const auto magnitude = [&](int i) {
+      double x = 0;
+      float y = 0;
+      if (type == DType::f64) {
+        std::memcpy(&x, row + static_cast<std::size_t>(i) * sizeof x, sizeof x);
+      } else {
+        std::memcpy(&y, row + static_cast<std::size_t>(i) * sizeof y, sizeof y);
+      }
+      return std::abs(type == DType::f64 ? x : static_cast<double>(y));
+    };
+    int largest = 0;
+    for (int i = 1; i < n; ++i) largest = magnitude(i) > magnitude(largest) ? i : largest;
+    // Little endian; bit 51 of a double, 22 of a float.
+    std::byte* element = row + static_cast<std::size_t>(largest) * size_of(type);
+    if (type == DType::f64) {
+      element[6] ^= std::byte{1U << 3U};
+    } else {
+      element[2] ^= std::byte{1U << 6U};
+    }
   }
   std::vector<std::byte> copy(Rows from, int columns) const {
     const std::size_t bytes = static_cast<std::size_t>(columns) * size_of(from.type);

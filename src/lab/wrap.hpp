@@ -57,7 +57,7 @@ class ObservedCache final : public ForwardingCache {
 };
 
 enum class Plant : std::uint8_t {
-  flip_bit,   // the lowest fraction bit of one stored key is flipped
+  flip_bit,   // one bit of one stored key: the highest of the fraction of the largest element of the first head
   stale_row,  // one row keeps what was stored before it: its neighbour's
 };
 
