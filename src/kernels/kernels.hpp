@@ -95,8 +95,11 @@ const Table<double>& ref_f64() noexcept;
 /// The kernels of one instruction set.
 struct Target {
   const char* name;
+  const char* plain_name;  // of those that run without int8 and int4 weights: a dot-product set differs only in these
   const Table<float>* f32;
   const Table<double>* f64;
+
+  const char* name_with(DType weights) const noexcept { return group_size(weights) > 1 ? name : plain_name; }
 
   template <class T>
   const Table<T>& table() const noexcept {

@@ -6,7 +6,7 @@ std::span<const Target> targets() noexcept {
   // Found once; a constant of the machine.
   static const std::vector<Target> kTargets = [] {
     auto found = simd_targets();
-    found.push_back({"ref", &ref_f32(), &ref_f64()});
+    found.push_back({"ref", "ref", &ref_f32(), &ref_f64()});
     return found;
   }();
   return kTargets;

@@ -109,8 +109,8 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
   return watched;
 }
 
-std::string record(const ObservedCache& cache, const Conditions& conditions) {
-  return fmt::format("{}, {} kernels, {} thread{}", cache.record(), conditions.target->name, conditions.threads,
+std::string record(const ObservedCache& cache, const Conditions& conditions, DType weights) {
+  return fmt::format("{}, {} kernels, {} thread{}", cache.record(), conditions.target->name_with(weights), conditions.threads,
                      conditions.threads == 1 ? "" : "s");
 }
 
@@ -205,7 +205,7 @@ Result<Outcome> run(const model::Model& model, const Schedule& schedule, const C
   if (!watched) return pass(watched);
   Runner runner(model, schedule, conditions);
   if (auto ok = runner.run(*watched->cache, go); !ok) return pass(ok);
-  return Outcome{runner.take(), size_of(model.dtype()), record(*watched->observed, conditions)};
+  return Outcome{runner.take(), size_of(model.dtype()), record(*watched->observed, conditions, model.weights())};
 }
 
 Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n, const SamplingParams& sampling,
@@ -232,7 +232,7 @@ Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n,
     if (auto ok = scheduler.step(); !ok) return pass(ok);
   }
   const auto ids = scheduler.take()[0].ids;
-  Outcome outcome{{}, sizeof(TokenId), record(*watched->observed, conditions)};
+  Outcome outcome{{}, sizeof(TokenId), record(*watched->observed, conditions, model.weights())};
   outcome.elements.resize(ids.size() * sizeof(TokenId));
   std::memcpy(outcome.elements.data(), ids.data(), outcome.elements.size());
   return outcome;

@@ -128,8 +128,8 @@ Spec ids_made(const std::string& name, SamplingParams sampling) {
   return {name, side(true), side(false), quadratic, true};
 }
 
-Spec kernels_of(const kernels::Target& other) {
-  return {fmt::format("kernels: the fastest and {}", other.name),
+Spec kernels_of(const kernels::Target& other, DType weights) {
+  return {fmt::format("kernels: the fastest and {}", other.name_with(weights)),
           [](const Given& g) { return g.path(in_chunks(g.ids, g.chunk(32))); },
           [&other](const Given& g) {
             Conditions c = g.usual();
@@ -140,7 +140,7 @@ Spec kernels_of(const kernels::Target& other) {
 }
 
 // The table: every way to the same bits that the engine has. Side b is the one that a plant damages.
-std::vector<Spec> table() {
+std::vector<Spec> table(DType weights, const kernels::Target& fastest) {
   SamplingParams sampled;
   sampled.temperature = 1;
   sampled.top_k = 40;
@@ -168,7 +168,12 @@ std::vector<Spec> table() {
       ids_made("greedy ids: cached and recomputed", {}),
       ids_made("sampled ids: cached and recomputed", sampled),
   };
-  for (const auto& target : kernels::targets().subspan(1)) specs.push_back(kernels_of(target));
+  std::string_view last = fastest.name_with(weights);
+  for (const auto& target : kernels::targets()) {
+    // Sets that differ only in kernels that these weights do not use would be one path twice.
+    if (target.name_with(weights) != last) specs.push_back(kernels_of(target, weights));
+    last = target.name_with(weights);
+  }
   return specs;
 }
 
@@ -258,7 +263,7 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
   auto cost = measure(given(wanted));
   if (!cost) return pass(cost);
 
-  const auto specs = table();
+  const auto specs = table(loaded.model->weights(), target);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     Pos n = wanted;
     if (budget_seconds > 0) {

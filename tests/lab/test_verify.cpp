@@ -82,7 +82,7 @@ void matmul_in_two_chains(const kernels::Matmul<T>& op, kernels::Range rows, ker
 TEST(Verify, CatchesAKernelThatSplitsAChainInTwo) {
   kernels::Table<float> table = kernels::ref_f32();
   table.matmul = matmul_in_two_chains<float>;
-  const kernels::Target broken{"broken", &table, &kernels::ref_f64()};
+  const kernels::Target broken{"broken", "broken", &table, &kernels::ref_f64()};
   const auto loaded = engine::load(kModel, DType::f32);
   ASSERT_TRUE(loaded);
   VerifyReport report;

@@ -782,7 +782,7 @@ const char* const kName =
 
 template <class T>
 constexpr Table<T> kTable = {matmul<T>, quantize, layer_norm<T>, activate<T>, add<T>, attend<T>};
-const Target kTarget = {kName, &kTable<float>, &kTable<double>};
+const Target kTarget = {kName, kName, &kTable<float>, &kTable<double>};
 
 }  // namespace stet::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -811,7 +811,7 @@ constexpr Table<float> kVnniTable = [] {
   table.matmul = matmul_avx512_vnni;
   return table;
 }();
-const Target kAvx512Vnni = {"avx512-vnni", &kVnniTable, &N_AVX3::kTable<double>};
+const Target kAvx512Vnni = {"avx512-vnni", "avx512", &kVnniTable, &N_AVX3::kTable<double>};
 #endif
 
 }  // namespace
