@@ -43,7 +43,7 @@ class Usage(ProgramTest):
             "--seed": ["-1", str(2**64), "1e3"],
             "--threads": ["0", "-1", "1025", big],
             "--chunk": ["0", "-5", big],
-            "--dtype": ["f16", "F32", ""],
+            "--dtype": ["f8", "F32", ""],
             "--cache": ["paged", ""],
             "--stop": [""],
             "-m": [""],
