@@ -124,11 +124,28 @@ void Packed::set_inputs(int k, int count, std::span<const T> values) noexcept {
 }
 
 template <class T>
-void Packed::set_output(int n, std::span<const T> column) noexcept {
+void Packed::set_outputs(int n, int count, std::span<const T> values) noexcept {
   const int size = group_size(type_), width = panel_width(type_);
-  for (int k = 0; k < in_; k += size) {
-    set_group<T>(n / width, k / size, n % width, std::min(size, in_ - k),
-                 [&](int j) { return column[static_cast<std::size_t>(k + j)]; });
+  // A tile of inputs at a time: what is written stays in the first-level cache until all outputs of the panel are
+  // there.
+  const int tile = size > 1 ? size : 16;
+  for (int first = n; first < n + count;) {
+    const int p = first / width, last = std::min(n + count, (p + 1) * width);
+    for (int k = 0; k < in_; k += tile) {
+      const int inputs = std::min(tile, in_ - k);
+      for (int output = first; output < last; ++output) {
+        const T* w = values.data() + static_cast<std::size_t>(output - n) * static_cast<std::size_t>(in_) + k;
+        if (type_ == DType::f32 && sizeof(T) == sizeof(float)) {
+          auto* to = reinterpret_cast<T*>(group(p, k)) + output % width;
+          for (int i = 0; i < inputs; ++i) to[static_cast<std::size_t>(i) * static_cast<std::size_t>(width)] = w[i];
+          continue;
+        }
+        for (int i = 0; i < inputs; i += size) {
+          set_group<T>(p, (k + i) / size, output % width, std::min(size, inputs - i), [&](int j) { return w[i + j]; });
+        }
+      }
+    }
+    first = last;
   }
 }
 
@@ -168,8 +185,8 @@ void Packed::get_output(int n, std::span<T> column) const noexcept {
 
 template void Packed::set_inputs(int, int, std::span<const float>) noexcept;
 template void Packed::set_inputs(int, int, std::span<const double>) noexcept;
-template void Packed::set_output(int, std::span<const float>) noexcept;
-template void Packed::set_output(int, std::span<const double>) noexcept;
+template void Packed::set_outputs(int, int, std::span<const float>) noexcept;
+template void Packed::set_outputs(int, int, std::span<const double>) noexcept;
 template void Packed::get_output(int, std::span<float>) const noexcept;
 template void Packed::get_output(int, std::span<double>) const noexcept;
 

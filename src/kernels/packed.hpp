@@ -58,9 +58,9 @@ class Packed {
   template <class T>
   void set_inputs(int k, int count, std::span<const T> values) noexcept;
 
-  /// Column n of [in, out], that is row n of [out, in]: all weights of output n.
+  /// Columns [n, n + count) of [in, out], that is rows of [out, in]: all weights of some outputs, values[i * in + k].
   template <class T>
-  void set_output(int n, std::span<const T> column) noexcept;
+  void set_outputs(int n, int count, std::span<const T> values) noexcept;
 
   /// What is stored of column n, as numbers again.
   template <class T>

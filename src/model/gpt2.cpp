@@ -256,10 +256,8 @@ class Loader {
     auto packed = Packed::allocate(weights_, width, rows);
     if (!packed) return named(name, packed);
     to = std::move(*packed);
-    return by_rows(name, rows, width, [&](int first, int count, std::span<const T> values) {
-      for (int i = 0; i < count; ++i)
-        to.set_output(first + i, values.subspan(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width)));
-    });
+    return by_rows(name, rows, width,
+                   [&](int first, int count, std::span<const T> values) { to.set_outputs(first, count, values); });
   }
 
   Result<void> norm(const std::string& name, int width, Norm<T>& to) {

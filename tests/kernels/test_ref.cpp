@@ -129,7 +129,7 @@ TYPED_TEST(Kernels, PackedGivesBackWhatWasSetFromEitherLayout) {
   for (int n = 0; n < out; ++n) {
     std::vector<T> column(in);
     for (int k = 0; k < in; ++k) column[k] = w[static_cast<std::size_t>(k) * out + n];
-    by_output.template set_output<T>(n, column);
+    by_output.template set_outputs<T>(n, 1, column);
     std::vector<T> back(in);
     by_input.template get_output<T>(n, back);
     EXPECT_TRUE(same_bits(back, column));

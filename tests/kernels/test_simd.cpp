@@ -209,7 +209,7 @@ TEST_P(Reduced, PackedKeepsWhatTheTypeCanHold) {
   for (int n = 0; n < out; ++n) {
     std::vector<float> column(in), back(in);
     for (int k = 0; k < in; ++k) column[k] = w[static_cast<std::size_t>(k) * out + n];
-    by_output.set_output<float>(n, column);
+    by_output.set_outputs<float>(n, 1, column);
     packed.get_output<float>(n, back);
     for (int k = 0; k < in; ++k) {
       float most = 0;
