@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
@@ -227,12 +229,17 @@ Result<void> Gpt2<T>::linear(const kernels::Compute& on, const Matmul<T>& op, in
 
 // ---- Loading
 
-// Reads tensors by name and keeps count for the progress callback.
+// Reads tensors by name, on all CPUs, and keeps count for the progress callback.
 template <class T>
 class Loader {
  public:
   Loader(const weights::Source& source, std::string prefix, DType weights, const std::function<bool(double)>& progress)
-      : source_(source), prefix_(std::move(prefix)), weights_(weights), progress_(progress) {
+      : source_(source),
+        prefix_(std::move(prefix)),
+        weights_(weights),
+        progress_(progress),
+        pool_(std::min(base::available_cpus(), kMostThreads)),
+        staging_(static_cast<std::size_t>(pool_.threads())) {
     for (const auto& tensor : source.tensors()) total_ += static_cast<double>(tensor.elements());
   }
 
@@ -247,8 +254,9 @@ class Loader {
     auto packed = Packed::allocate(weights_, in, out);
     if (!packed) return named(name + ".weight", packed);
     to.weight = std::move(*packed);
-    return by_rows(name + ".weight", in, out,
-                   [&](int k, int count, std::span<const T> rows) { to.weight.set_inputs(k, count, rows); });
+    return by_rows(name + ".weight", in, out, [&](int k, int count, const std::vector<T>& rows) {
+      to.weight.template set_inputs<T>(k, count, rows);
+    });
   }
 
   // A [rows, width] matrix whose rows are outputs: embeddings and heads.
@@ -256,8 +264,9 @@ class Loader {
     auto packed = Packed::allocate(weights_, width, rows);
     if (!packed) return named(name, packed);
     to = std::move(*packed);
-    return by_rows(name, rows, width,
-                   [&](int first, int count, std::span<const T> values) { to.set_outputs(first, count, values); });
+    return by_rows(name, rows, width, [&](int first, int count, const std::vector<T>& values) {
+      to.template set_outputs<T>(first, count, values);
+    });
   }
 
   Result<void> norm(const std::string& name, int width, Norm<T>& to) {
@@ -266,30 +275,44 @@ class Loader {
   }
 
  private:
+  static constexpr int kMostThreads = 8;  // more only wait for memory
+
   Result<void> read(const std::string& name, std::int64_t begin, std::span<T> out) {
     // lm_head lies beside the transformer, not in it.
     const weights::TensorInfo* tensor = source_.find(name.starts_with("lm_head") ? name : prefix_ + name);
     if (tensor == nullptr) return fail(Code::not_found, fmt::format("tensor {} is missing", name));
     if (auto ok = source_.read(*tensor, begin, out); !ok) return ok;
+    const std::scoped_lock lock(mutex_);
     done_ += static_cast<double>(out.size());
-    if (progress_ && !progress_(std::min(1.0, done_ / total_)))
+    if (progress_ && !progress_(std::min(1.0, done_ / total_))) {
       return fail(Code::interrupted, "loading was interrupted");
+    }
     return {};
   }
 
-  // set(first, count, values) for all rows of a matrix, about a megabyte at a time.
+  // set(first, count, values) for all rows of a matrix, about a megabyte at a time, from any thread.
   template <class Set>
   Result<void> by_rows(const std::string& name, int rows, int columns, const Set& set) {
-    constexpr int kWhole = 64;  // a multiple of every group size, so that no group is cut
+    constexpr int kWhole = 64;  // a multiple of every group size and panel, so that no two threads touch one
     const int at_once = std::max(kWhole, (1 << 18) / columns / kWhole * kWhole);
-    std::vector<T> staging(static_cast<std::size_t>(std::min(rows, at_once)) * static_cast<std::size_t>(columns));
-    for (int r = 0; r < rows; r += at_once) {
-      const int n = std::min(at_once, rows - r);
-      const std::span<T> some(staging.data(), static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
-      if (auto ok = read(name, static_cast<std::int64_t>(r) * columns, some); !ok) return ok;
-      set(r, n, some);
-    }
-    return {};
+    const int blocks = (rows + at_once - 1) / at_once;
+    std::atomic<int> next{0};
+    Result<void> result;
+    pool_.run(staging_.size(), [&](std::size_t thread) {
+      auto& staging = staging_[thread];
+      for (int b; (b = next.fetch_add(1)) < blocks;) {
+        const int r = b * at_once, n = std::min(at_once, rows - r);
+        staging.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
+        if (auto ok = read(name, static_cast<std::int64_t>(r) * columns, staging); !ok) {
+          const std::scoped_lock lock(mutex_);
+          result = ok;
+          next.store(blocks);
+          return;
+        }
+        set(r, n, staging);
+      }
+    });
+    return result;
   }
 
   template <class R>
@@ -301,6 +324,9 @@ class Loader {
   std::string prefix_;
   DType weights_;
   const std::function<bool(double)>& progress_;
+  base::ThreadPool pool_;
+  std::vector<std::vector<T>> staging_;  // of each thread
+  std::mutex mutex_;                     // guards done_ and the callback
   double total_ = 0, done_ = 0;
 };
 
