@@ -195,6 +195,7 @@ def write_folder(folder, weights):
 
 
 def save_checkpoint(path, step, weights, optimizer):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     temporary = f"{path}.tmp{os.getpid()}"
     torch.save({"step": step, "weights": weights, "optimizer": optimizer.state_dict()}, temporary)
     os.replace(temporary, path)
@@ -256,7 +257,7 @@ def parse_arguments():
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--save-every", type=int, default=250, help="write folder and checkpoint every N steps")
-    parser.add_argument("--checkpoint", default="train_shakespeare.pt", help="optimiser state for --resume")
+    parser.add_argument("--checkpoint", default="build/train_shakespeare.pt", help="state for --resume (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     return parser.parse_args()
 
