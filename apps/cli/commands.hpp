@@ -18,5 +18,6 @@ void add_info(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
+void add_eval(CLI::App& app, Run& run);
 
 }  // namespace stet::cli
