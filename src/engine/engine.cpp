@@ -146,6 +146,8 @@ Result<Engine> Engine::load(const std::string& model, const EngineOptions& optio
   if (!resolved) return pass(resolved);
   auto info = describe(model, *config, *resolved);
   if (!info) return pass(info);
+  const engine::Memory need{info->weight_bytes, info->cache_bytes, info->scratch_bytes};
+  if (auto ok = engine::check_memory(model, need); !ok) return pass(ok);
 
   auto impl = std::make_unique<Impl>();
   impl->options = *resolved;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/memory.hpp"
 #include "sample/sampler.hpp"
 #include "stet/version.hpp"
 #include "weights/checkpoint.hpp"
@@ -30,6 +31,16 @@ Result<ModelConfig> config_of(const std::string& spec) {
   auto random = weights::make_random(spec);
   if (!random) return pass(random);
   return random->config;
+}
+
+Result<void> check_memory(const std::string& model, const Memory& need) {
+  const std::size_t all = need.weights + need.cache + need.scratch;
+  const auto available = base::available_memory();
+  if (!available || all <= *available) return {};
+  return fail(
+      Code::capacity,
+      fmt::format("{} needs {} bytes of memory (weights {}, cache {}, scratch {}), but this process may use only {}",
+                  model, all, need.weights, need.cache, need.scratch, *available));
 }
 
 Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress) {
@@ -61,6 +72,7 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
     if (!opened) return pass(opened);
     source = std::move(*opened);
   }
+  if (auto ok = check_memory(spec, {model::sizes(config, dtype, 1).weight_bytes, 0, 0}); !ok) return pass(ok);
   auto prefix = weights::check_gpt2(*source, config, spec);
   if (!prefix) return pass(prefix);
   auto weights = model::load_gpt2(config, *source, *prefix, dtype, progress);

@@ -28,6 +28,14 @@ Result<ModelConfig> config_of(const std::string& spec);
 /// Whether load() would look for a tokenizer: a folder without any vocabulary file is a model for ids only.
 bool has_vocabulary(const std::string& spec);
 
+struct Memory {
+  std::size_t weights = 0, cache = 0, scratch = 0;
+};
+
+/// Code::capacity, need and available named, when this process may not use so much. Asked before anything is allocated:
+/// a system that promises more than it has would end the process later. load() asks for the weights alone.
+Result<void> check_memory(const std::string& model, const Memory& need);
+
 /// A request that no sequence of `max_len` tokens can serve, by name.
 Result<void> check_request(const Request& request, const ModelConfig& config, Pos max_len, bool has_tokenizer);
 
