@@ -1,0 +1,186 @@
+// The loops of probe.hpp for each instruction set that simd/simd.cpp has kernels for, and in plain C++ for "ref".
+#include "kernels/probe.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/probe.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+//
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <string_view>
+
+#include "kernels/simd/vnni.hpp"
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
+HWY_BEFORE_NAMESPACE();
+namespace stet::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Chains in flight: more than the latency times the units of any core, and with two operands within the registers.
+#if HWY_TARGET == HWY_AVX2
+inline constexpr int kChains = 12;
+#else
+inline constexpr int kChains = 24;
+#endif
+
+template <int kStreams>
+std::uint64_t read(const std::byte* data, std::size_t bytes) {
+  const hn::ScalableTag<std::uint64_t> d;
+  constexpr std::size_t kRun = kProbeBlock / 4, kVec = hn::MaxLanes(d) * sizeof(std::uint64_t), kSums = 8;
+  const std::size_t stream = bytes / kStreams;
+  hn::Vec<decltype(d)> sums[kSums];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (std::size_t at = 0; at < stream; at += kRun) {
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      const auto* from = reinterpret_cast<const std::uint64_t*>(data + s * stream + at);
+      for (std::size_t i = 0; i < kRun / kVec; ++i) {
+        sums[i % kSums] = hn::Xor(sums[i % kSums], hn::LoadU(d, from + i * hn::MaxLanes(d)));
+      }
+    }
+  }
+  for (std::size_t i = 1; i < kSums; ++i) sums[0] = hn::Xor(sums[0], sums[i]);
+  return hn::GetLane(hn::SumOfLanes(d, sums[0]));
+}
+
+template <class T>
+Burst fused(std::size_t rounds) {
+  const hn::ScalableTag<T> d;
+  const auto a = hn::Set(d, T(0.5)), b = hn::Set(d, T(0.25));
+  hn::Vec<decltype(d)> acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = hn::Set(d, static_cast<T>(i));
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (auto& chain : acc) chain = hn::MulAdd(chain, a, b);
+  }
+  for (int i = 1; i < kChains; ++i) acc[0] = hn::Add(acc[0], acc[i]);
+  return {2.0 * kChains * static_cast<double>(hn::MaxLanes(d) * rounds),
+          static_cast<double>(hn::GetLane(hn::SumOfLanes(d, acc[0])))};
+}
+
+// Products of 16-bit numbers added to 32-bit ones: two a lane and instruction pair on x86, one a lane on NEON.
+Burst integer(std::size_t rounds) {
+  const hn::ScalableTag<std::int32_t> d;
+  const hn::Repartition<std::int16_t, decltype(d)> half;
+  hn::Vec<decltype(d)> acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = hn::Set(d, i);
+  const auto a = hn::Set(half, std::int16_t{3}), b = hn::Set(half, std::int16_t{-5});
+#if HWY_TARGET == HWY_NEON
+  constexpr double kProducts = 1;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (auto& chain : acc) chain.raw = vmlal_s16(chain.raw, vget_low_s16(a.raw), vget_low_s16(b.raw));
+  }
+#else
+  constexpr double kProducts = 2;
+  auto w = a;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    auto unused = hn::Zero(d);
+    for (auto& chain : acc) {
+      // The product differs each time in the compiler's eyes, else it would be computed once.
+      asm volatile("" : "+x"(w.raw));
+      chain = hn::ReorderWidenMulAccumulate(d, w, b, chain, unused);
+    }
+  }
+#endif
+  for (int i = 1; i < kChains; ++i) acc[0] = hn::Add(acc[0], acc[i]);
+  return {2 * kProducts * kChains * static_cast<double>(hn::MaxLanes(d) * rounds),
+          static_cast<double>(hn::GetLane(hn::SumOfLanes(d, acc[0])))};
+}
+
+constexpr Probe kProbe = {read<1>, read<4>, fused<float>, fused<double>, integer};
+
+}  // namespace stet::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // targets that fuse
+
+#if HWY_ONCE
+namespace stet::kernels {
+namespace {
+
+#if defined(__x86_64__)
+#define STET_PLAIN __attribute__((target("fma")))
+#else
+#define STET_PLAIN
+#endif
+
+std::uint64_t read_plain(const std::byte* data, std::size_t bytes) {
+  const auto* from = reinterpret_cast<const std::uint64_t*>(data);
+  std::uint64_t sums[8] = {};
+  for (std::size_t i = 0; i < bytes / sizeof *from; i += 8) {
+    for (std::size_t j = 0; j < 8; ++j) sums[j] ^= from[i + j];
+  }
+  std::uint64_t sum = 0;
+  for (const std::uint64_t s : sums) sum += s;
+  return sum;
+}
+
+// Chains that the compiler lays side by side in the vectors that it has.
+constexpr int kPlainChains = 96;
+
+template <class T>
+Burst sum_of(const T* acc, std::size_t rounds) {
+  double sum = 0;
+  for (int i = 0; i < kPlainChains; ++i) sum += static_cast<double>(acc[i]);
+  return {2.0 * kPlainChains * static_cast<double>(rounds), sum};
+}
+
+template <class T>
+STET_PLAIN Burst fused_plain(std::size_t rounds) {
+  T acc[kPlainChains];
+  for (int i = 0; i < kPlainChains; ++i) acc[i] = static_cast<T>(i);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (T& chain : acc)
+      chain = sizeof(T) == 8 ? __builtin_fma(chain, T(0.5), T(0.25)) : __builtin_fmaf(chain, T(0.5), T(0.25));
+  }
+  return sum_of(acc, rounds);
+}
+
+STET_PLAIN Burst integer_plain(std::size_t rounds) {
+  std::uint32_t acc[kPlainChains];
+  for (int i = 0; i < kPlainChains; ++i) acc[i] = static_cast<std::uint32_t>(i);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (std::uint32_t& chain : acc) chain = chain * 3 + 5;
+  }
+  return sum_of(acc, rounds);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))) Burst integer_vnni(std::size_t rounds) {
+  constexpr int kChains = 24;
+  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-5);
+  __m512i acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_set1_epi32(i);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (auto& chain : acc) chain = _mm512_dpbusd_epi32(chain, a, b);
+  }
+  for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+  std::int32_t lanes[16];
+  _mm512_storeu_si512(lanes, acc[0]);
+  return {2.0 * 4 * 16 * kChains * static_cast<double>(rounds), static_cast<double>(lanes[0])};
+}
+#endif
+
+}  // namespace
+
+Probe probe_of(const Target& target) noexcept {
+  [[maybe_unused]] const std::string_view name = target.name;
+#if HWY_TARGETS & HWY_AVX3
+  if (name == "avx512-vnni") {
+    Probe probe = N_AVX3::kProbe;
+    probe.integer = integer_vnni;
+    return probe;
+  }
+  if (name == "avx512") return N_AVX3::kProbe;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (name == "avx2") return N_AVX2::kProbe;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if (name == "neon") return N_NEON::kProbe;
+#endif
+  return {read_plain, read_plain, fused_plain<float>, fused_plain<double>, integer_plain};
+}
+
+}  // namespace stet::kernels
+#endif  // HWY_ONCE
