@@ -111,7 +111,7 @@ void end_text(Output& out) {
   }
 }
 
-Progress::Progress(std::string what)
+Progress::Progress(std::string_view what)
     : what_(printable(what)), start_(std::chrono::steady_clock::now()), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() {

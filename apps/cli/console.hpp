@@ -54,7 +54,7 @@ void end_text(Output& out);
 /// What is being done, on stderr: only on a terminal, and only once it has taken half a second.
 class Progress {
  public:
-  explicit Progress(std::string what);
+  explicit Progress(std::string_view what);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
