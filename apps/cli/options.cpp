@@ -86,6 +86,7 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags) {
              "Most tokens of a prompt that one step takes; changes speed and memory, never a bit (default: 256)");
   add_number(app, "--threads", flags.engine.threads, from_to(1, kMostThreads),
              "Threads; changes speed, never a bit (default: as many as this process may run on)");
+  app.add_flag("--pin", flags.engine.pin, "Keep each thread on one CPU");
 }
 
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling) {

@@ -26,6 +26,7 @@ enum class CacheMode : std::uint8_t { contiguous, none };
 struct EngineOptions {
   DType dtype = DType::f32;  // of the weights; arithmetic and cache are f64 for f64, else f32
   int threads = 0;           // 0: as many as this process may run on
+  bool pin = false;          // keep each thread on one CPU
   CacheMode cache = CacheMode::contiguous;
   int chunk = 256;   // most tokens of a prompt that one step takes
   int max_seqs = 1;  // sequences decoded together

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,25 @@ void pause() noexcept {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+cpu_set_t allowed_cpus() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
+  return set;
+}
+
+// Keeps the calling thread on the n-th CPU of a set; where the system refuses, it runs anywhere.
+void stay_on(const cpu_set_t& allowed, int n) noexcept {
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || n-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    (void)sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
 }
 
 // Returns once value is no longer `old`.
@@ -48,6 +68,7 @@ struct ThreadPool::Team {
   std::atomic<std::size_t> tasks{0};
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
+  std::optional<cpu_set_t> caller_cpus;  // before it was pinned
 
   static constexpr std::uint64_t kUntaken = 0xffff'ffff;
 
@@ -81,9 +102,19 @@ struct ThreadPool::Team {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : threads_(threads), team_(std::make_unique<Team>()) {
+ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::make_unique<Team>()) {
+  const cpu_set_t allowed = allowed_cpus();
+  const int cpus = CPU_COUNT(&allowed);
+  pin = pin && cpus > 0;
+  if (pin) {
+    team_->caller_cpus = allowed;
+    stay_on(allowed, 0);
+  }
   for (int i = 1; i < threads; ++i) {
-    team_->workers.emplace_back([team = team_.get()] { team->worker(); });
+    team_->workers.emplace_back([team = team_.get(), pin, allowed, cpus, i] {
+      if (pin) stay_on(allowed, i % cpus);
+      team->worker();
+    });
   }
 }
 
@@ -91,6 +122,7 @@ ThreadPool::~ThreadPool() {
   team_->stop.store(true, std::memory_order_release);
   team_->open(0);
   for (auto& worker : team_->workers) worker.join();
+  if (team_->caller_cpus) (void)sched_setaffinity(0, sizeof(cpu_set_t), &*team_->caller_cpus);
 }
 
 void ThreadPool::run(std::size_t tasks, const std::function<void(std::size_t)>& task) {
@@ -109,9 +141,7 @@ void ThreadPool::run(std::size_t tasks, const std::function<void(std::size_t)>& 
 }
 
 int available_cpus() noexcept {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const cpu_set_t set = allowed_cpus();
   const int n = CPU_COUNT(&set);
   return n > 0 ? n : 1;
 }

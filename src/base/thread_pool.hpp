@@ -9,8 +9,9 @@ namespace stet::base {
 
 class ThreadPool {
  public:
-  /// `threads` >= 1, the caller included: 1 starts none.
-  explicit ThreadPool(int threads);
+  /// `threads` >= 1, the caller included: 1 starts none. `pin`: each stays on one of the CPUs that this process may
+  /// use, in turn; the caller gets its choice of CPUs back from the destructor, which must then run on the same thread.
+  explicit ThreadPool(int threads, bool pin = false);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool();

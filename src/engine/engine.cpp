@@ -161,7 +161,7 @@ Result<Engine> Engine::load(const std::string& model, const EngineOptions& optio
   auto workspace = base::Buffer::allocate(impl->info.scratch_bytes);
   if (!workspace) return pass(workspace);
   impl->workspace = std::move(*workspace);
-  impl->pool = std::make_unique<base::ThreadPool>(resolved->threads);
+  impl->pool = std::make_unique<base::ThreadPool>(resolved->threads, resolved->pin);
   return Engine(std::move(impl));
 }
 

@@ -47,6 +47,23 @@ TEST(ThreadPool, WorkersThatSleptTakePartAgain) {
   }
 }
 
+TEST(ThreadPool, PinnedThreadsWorkAndTheCallerIsFreeAfterwards) {
+  const int before = available_cpus();
+  {
+    ThreadPool pool(3, true);
+    EXPECT_EQ(available_cpus(), 1);
+    std::atomic<int> ran{0};
+    std::atomic<bool> free{false};
+    pool.run(100, [&](std::size_t) {
+      ran.fetch_add(1);
+      if (available_cpus() != 1) free = true;
+    });
+    EXPECT_EQ(ran.load(), 100);
+    EXPECT_FALSE(free.load());
+  }
+  EXPECT_EQ(available_cpus(), before);
+}
+
 TEST(ThreadPool, StartsAndStopsWithoutWork) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(5);
   EXPECT_GE(available_cpus(), 1);
