@@ -36,8 +36,8 @@ constexpr std::size_t group_bytes(DType weights) noexcept {
 ///   int8: w = scale x (q - 128), q in 1..255: [16][64][4] bytes, four inputs of one output side by side, what a
 ///   dot-product instruction takes. int4: w = scale x (q - 8), q in 0..15: [4][64][4] bytes, of eight inputs of one
 ///   output the first four in the low halves and the next four in the high halves.
-/// A scale is that of the group's largest magnitude, rounded to bf16; quants are rounded to nearest even. A group of
-/// zeros has scale 0.
+/// Scales are bf16, quants rounded to nearest even (docs/numerics.md, rule 6). A group of zeros has scale 0. Values
+/// must be finite for int8 and int4.
 class Packed {
  public:
   Packed() = default;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -309,10 +310,22 @@ class Loader {
           next.store(blocks);
           return;
         }
+        if (kernels::group_size(weights_) > 1 && !all_finite(staging)) {
+          const std::scoped_lock lock(mutex_);
+          result = fail(Code::unsupported, fmt::format("tensor {} has a value that is not finite, which {} cannot hold",
+                                                       name, name_of(weights_)));
+          next.store(blocks);
+          return;
+        }
         set(r, n, staging);
       }
     });
     return result;
+  }
+
+  static bool all_finite(const std::vector<T>& values) {
+    return std::all_of(values.begin(), values.end(),
+                       [](T x) { return std::abs(x) <= std::numeric_limits<float>::max(); });
   }
 
   template <class R>

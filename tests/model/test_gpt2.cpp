@@ -6,10 +6,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/loaded.hpp"
 #include "stet/engine.hpp"
+#include "weights/checkpoint.hpp"
 
 namespace stet {
 namespace {
@@ -132,6 +134,38 @@ TEST_F(Forward, NamesAPositionBeyondTheContext) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().message, "position 8 is beyond the model's context of 8");
   EXPECT_TRUE(run(9, std::vector<TokenId>(8, 1)));
+}
+
+// A source with one infinity in one matrix.
+class Infinite final : public weights::Source {
+ public:
+  Infinite(std::unique_ptr<weights::Source> inner, std::string name)
+      : inner_(std::move(inner)), name_(std::move(name)) {}
+  std::span<const weights::TensorInfo> tensors() const noexcept override { return inner_->tensors(); }
+  Result<void> read(const weights::TensorInfo& tensor, std::int64_t begin, std::span<float> out) const override {
+    auto done = inner_->read(tensor, begin, out);
+    if (tensor.name == name_ && begin == 0) out[7] = std::numeric_limits<float>::infinity();
+    return done;
+  }
+  Result<void> read(const weights::TensorInfo& tensor, std::int64_t begin, std::span<double> out) const override {
+    return inner_->read(tensor, begin, out);
+  }
+
+ private:
+  std::unique_ptr<weights::Source> inner_;
+  std::string name_;
+};
+
+TEST(Load, NamesATensorThatInt8CannotHold) {
+  auto random = *weights::make_random("random:char,layers=1,width=64,heads=2,ctx=8");
+  const Infinite source(std::move(random.source), "h.0.mlp.c_fc.weight");
+  for (const DType type : {DType::int8, DType::int4}) {
+    const auto model = model::load_gpt2(random.config, source, "", type, {});
+    ASSERT_FALSE(model);
+    EXPECT_THAT(model.error().message,
+                testing::AllOf(testing::HasSubstr("h.0.mlp.c_fc.weight"), testing::HasSubstr(name_of(type))));
+  }
+  EXPECT_TRUE(model::load_gpt2(random.config, source, "", DType::bf16, {}));
 }
 
 TEST(Sizes, EqualWhatLoadingHolds) {
