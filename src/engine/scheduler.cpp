@@ -158,10 +158,9 @@ void Scheduler::finish(Active& active, StopReason reason) {
   completion.reason = reason;
   (void)bench_.cache->close(active.seq);
   active.finished = true;
-  if (!active.decoder) return;
   std::string rest;
   // After a stop string nothing may follow; otherwise what was held back is text after all.
-  if (reason != StopReason::stop_string) {
+  if (active.decoder && reason != StopReason::stop_string) {
     auto out = active.matcher.push(active.decoder->finish());
     rest = std::move(out.text);
     if (out.stopped) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <stdexcept>
 
 namespace stet::lab {
 namespace {
@@ -41,7 +42,12 @@ Result<GoldenCheck> check_greedy(Engine& engine, const Json& entry, const std::f
   return check;
 }
 
+// Of what a file of others asks for; the exception ends as Code::corrupt in check_golden.
 double value(const Logits& logits, std::size_t row, std::size_t id) {
+  if (row >= logits.rows || id >= logits.vocab) {
+    throw std::out_of_range(
+        fmt::format("position {}, id {}: there are {} positions of {} ids", row, id, logits.rows, logits.vocab));
+  }
   const std::size_t at = row * logits.vocab + id;
   if (logits.type == DType::f64) {
     double x;

@@ -102,6 +102,18 @@ TEST(Engine, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(refusal([](EngineOptions& o) { o.max_seqs = 2147483647; }), testing::Not(testing::IsEmpty()));
 }
 
+TEST(Engine, ClosesEachRequestWithAnEventAlsoWithoutATokenizer) {
+  Engine engine = load("random:char");
+  const Request requests[] = {request({1}, 2), request({2}, 0)};
+  std::vector<std::pair<std::size_t, bool>> events;
+  ASSERT_TRUE(engine.generate(requests, [&](const TokenEvent& e) {
+    events.emplace_back(e.index, e.id.has_value());
+    return true;
+  }));
+  using Event = std::pair<std::size_t, bool>;
+  EXPECT_THAT(events, ElementsAre(Event{0, true}, Event{0, true}, Event{0, false}, Event{1, false}));
+}
+
 TEST(Engine, PrefillOnlyMakesNoToken) {
   Engine engine = load("random:char");
   const Request r = request({1, 2, 3}, 0);

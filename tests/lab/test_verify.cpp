@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "lab/golden.hpp"
 #include "lab/verify.hpp"
 
 namespace stet::lab {
@@ -141,6 +142,24 @@ TEST(Verify, RefusesWhatItCannotRun) {
   VerifyCallbacks stop;
   stop.keep_going = [] { return false; };
   EXPECT_EQ(verify(options(DType::f32), stop).error().code, Code::interrupted);
+}
+
+TEST(Golden, AFileThatAsksForWhatIsNotThereIsAnError) {
+  EngineOptions engine_options;
+  auto engine = *Engine::load(kModel, engine_options);
+  const auto check = [&](const std::string& text) { return check_golden(engine, text, "file", {}); };
+  for (const char* bad : {R"({"logits": [{"ids": [1], "tol": 1, "position0_spots": {"65": 0}}]})",
+                          R"({"logits": [{"ids": [1], "tol": 1, "position7_first5": [0]}]})",
+                          R"({"logits": [{"ids": [1], "tol": 1, "argmax_per_position": [1, 2]}]})",
+                          R"({"logits": [{"ids": [1], "tol": 1, "position0_spots": {"x": 0}}]})",
+                          R"({"logits": [{"tol": 1}]})", R"({"greedy": [7]})", "[", ""}) {
+    const auto result = check(bad);
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, Code::corrupt) << bad;
+  }
+  EXPECT_FALSE(check(R"({"logits": [{"ids": [65], "tol": 1}]})"));
+  EXPECT_TRUE(check(R"({"beam2": [{}]})")->front().skipped);
+  EXPECT_FALSE(check(R"({"logits": [{"ids": [1], "tol": 1e-9, "position0_spots": {"3": 5}}]})")->front().passed);
 }
 
 std::vector<std::byte> bytes(const std::vector<float>& values) {
