@@ -19,5 +19,6 @@ void add_tokenize(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
+void add_bench(CLI::App& app, Run& run);
 
 }  // namespace stet::cli

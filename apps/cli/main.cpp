@@ -62,7 +62,7 @@ int run_program(int argc, char** argv) {
   auto* version_flag = app.add_flag("--version", show_version, "Version, compiler, instruction set, numerics version");
   app.add_flag("--json", json, "With --version: as one JSON object")->needs(version_flag);
   Run run;
-  for (const auto add : {add_generate, add_info, add_tokenize, add_logits, add_verify, add_eval}) add(app, run);
+  for (const auto add : {add_generate, add_info, add_tokenize, add_logits, add_verify, add_eval, add_bench}) add(app, run);
 
   try {
     app.parse(argc, argv);
@@ -76,7 +76,7 @@ int run_program(int argc, char** argv) {
   if (show_version) {
     return run ? usage_error(app, "--version does not go with a command") : print_version(json);
   }
-  return run ? run() : usage_error(app, "a command is needed: generate, info, tokenize, logits, verify or eval");
+  return run ? run() : usage_error(app, "a command is needed: generate, info, tokenize, logits, verify, eval or bench");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kMeasureSeconds = 0.12;                // for each limit
-constexpr double kBurstSeconds = 0.004;                 // short enough that some of them meet no other program
+constexpr double kBurstSeconds = 0.001;                 // short enough that some of them meet no other program
 constexpr std::size_t kMinRead = std::size_t{4} << 20;  // bytes between two looks at the clock
 
 double seconds_of(const auto& work) {
