@@ -137,7 +137,7 @@ Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits
     if (!reason && completion.ids.size() == static_cast<std::size_t>(request.max_new)) reason = StopReason::length;
     if (!reason && position + 1 == bench_.cache->options().max_len) reason = StopReason::context;
   }
-  emit(active, *id, std::move(piece));
+  emit(active, *id, piece);
   if (interrupted_) return {};
   if (reason) {
     finish(active, *reason);
@@ -148,7 +148,7 @@ Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits
   return {};
 }
 
-void Scheduler::emit(Active& active, std::optional<TokenId> id, std::string piece) {
+void Scheduler::emit(Active& active, std::optional<TokenId> id, const std::string& piece) {
   completions_[active.index].text += piece;
   if (on_token_ && !on_token_({active.index, id, piece}) && !interrupted_) interrupt();
 }
@@ -169,7 +169,7 @@ void Scheduler::finish(Active& active, StopReason reason) {
       rest += active.matcher.finish();
     }
   }
-  emit(active, std::nullopt, std::move(rest));
+  emit(active, std::nullopt, rest);
 }
 
 void Scheduler::interrupt() {

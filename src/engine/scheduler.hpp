@@ -77,7 +77,7 @@ class Scheduler {
   Result<void> admit();
   std::vector<Append> plan_step() const;
   Result<void> accept(Active& active, std::span<const std::byte> logits);
-  void emit(Active& active, std::optional<TokenId> id, std::string piece);
+  void emit(Active& active, std::optional<TokenId> id, const std::string& piece);
   std::optional<StopReason> reason_to_stop(const Active& active, TokenId id) const;
   void finish(Active& active, StopReason reason);
 

@@ -148,7 +148,7 @@ Result<void> Gpt2<T>::embed(const kernels::Compute& on, std::span<const Slice> s
                                                       slice.first + slice.tokens - 1, config_.context));
     }
     for (int t = 0; t < slice.tokens; ++t) {
-      const auto row = static_cast<std::size_t>(slice.row + t);
+      const std::size_t row = static_cast<std::size_t>(slice.row) + static_cast<std::size_t>(t);
       if (ids[row] < 0 || ids[row] >= config_.vocab) {
         return fail(Code::invalid_argument,
                     fmt::format("token id {} is not in the vocabulary of {}", ids[row], config_.vocab));
