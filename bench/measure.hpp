@@ -9,8 +9,10 @@
 
 namespace stet::bench {
 
-/// Seconds of a monotonic clock.
+/// Seconds of a monotonic clock; after count_cpu_time() those that the calling thread ran. With one thread that leaves
+/// out what the system gives to others, so it is the clock for a machine that is not idle.
 double now() noexcept;
+void count_cpu_time() noexcept;
 
 /// The middle value, or the mean of the two middle ones; 0 of nothing.
 double median(std::vector<double> values);

@@ -13,8 +13,9 @@ DEFAULT_BUILD = ROOT / "build" / "bench"
 class Stepper:
     """A running stet_step; see the top of stet_step.cpp for its commands."""
 
-    def __init__(self, program, model, dtype, threads, context=None, seqs=1):
+    def __init__(self, program, model, dtype, threads, context=None, seqs=1, chunk=512):
         command = [str(program), "-m", str(model), "--dtype", dtype, "--threads", str(threads), "--seqs", str(seqs)]
+        command += ["--chunk", str(chunk)]
         if context:
             command += ["--context", str(context)]
         try:

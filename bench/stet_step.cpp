@@ -1,6 +1,6 @@
 // A model that stays loaded and times one step loop at a time, so that another engine can take turns with it:
 //
-//   stet_step -m MODEL [--dtype f32] [--threads 2] [--context N] [--seqs N]
+//   stet_step -m MODEL [--dtype f32] [--threads 2] [--context N] [--seqs N] [--chunk N]
 //
 // reads commands from stdin, one a line, and answers each with one JSON object on a line:
 //   pp N                       one step of N tokens into an empty sequence, logits of the last       {"ms": ...}
@@ -35,7 +35,7 @@ using Json = nlohmann::json;
 struct Options {
   std::string model;
   DType dtype = DType::f32;
-  int threads = 2, seqs = 1;
+  int threads = 2, seqs = 1, chunk = 512;
   Pos context = 0;
 };
 
@@ -72,10 +72,13 @@ Result<Options> parse(std::span<char* const> args) {
       o.threads = static_cast<int>(std::min<std::int64_t>(*n, 1024));
     } else if (name == "--seqs") {
       o.seqs = static_cast<int>(*n);
+    } else if (name == "--chunk") {
+      o.chunk = static_cast<int>(*n);
     } else if (name == "--context") {
       o.context = *n;
     } else {
-      return fail(Code::invalid_argument, fmt::format("{}: unknown (-m, --dtype, --threads, --context, --seqs)", name));
+      return fail(Code::invalid_argument,
+                  fmt::format("{}: unknown (-m, --dtype, --threads, --context, --seqs, --chunk)", name));
     }
   }
   if (o.model.empty()) return fail(Code::invalid_argument, "-m MODEL is missing");
@@ -107,8 +110,7 @@ class Stepper {
     auto cache = make_cache(s.model_->cache_spec(), options);
     if (!cache) return pass(cache);
     s.cache_ = std::move(*cache);
-    // A prompt longer than this is read in several steps.
-    s.rows_ = static_cast<int>(std::min<Pos>(options.max_len, std::max(kMostRows, o.seqs)));
+    s.rows_ = static_cast<int>(std::min<Pos>(options.max_len, std::max(o.chunk, o.seqs)));
     auto workspace = base::Buffer::allocate(s.model_->workspace_bytes(s.rows_));
     if (!workspace) return pass(workspace);
     s.workspace_ = std::move(*workspace);
@@ -157,8 +159,6 @@ class Stepper {
   }
 
  private:
-  static constexpr int kMostRows = 512;
-
   std::size_t row_bytes() const { return static_cast<std::size_t>(model_->config().vocab) * size_of(model_->dtype()); }
   TokenId made_up(Pos at, std::size_t seq) const {
     return static_cast<TokenId>((at * 7919 + static_cast<Pos>(seq) * 104729 + 13) % model_->config().vocab);
@@ -277,7 +277,7 @@ class Stepper {
   base::Buffer workspace_, probed_;
   std::vector<Seq> seqs_;
   std::vector<std::byte> logits_;
-  int rows_ = 0;
+  int rows_ = 0;        // most of a step: a longer prompt takes several
   bool given_ = false;  // the first sequence holds ids of the caller's
   double load_ms_ = 0;
 };
