@@ -79,13 +79,13 @@ class Bench(ProgramTest):
             self.fails(1, SMALL, "stdout", "No space left", stdout=full)
 
     def interrupted(self, *flags):
-        process = start("bench", "-m", LONG, "--tests", "pp1,tg10000", "--batch", 1, "-r", 1, "--depth", 0, "--threads", 2,
+        process = start("bench", "-m", LONG, "--tests", "pp1,tg10000", "--batch", 1, "-r", 1, "--depth", 0, "--threads", 9,
                         *flags)
         if "--json" not in flags:
             first = process.stdout.readline()  # the first row is done, the second takes long
         else:
             first = b""
-        self.interrupt(process, threads=2)
+        self.interrupt(process, threads=9)
         code, out, err = self.end(process)
         self.assertEqual(code, 130)
         self.assertRegex(err, r"\Astet: [^\n]*interrupted\n\Z")

@@ -97,8 +97,8 @@ class Eval(ProgramTest):
         self.fails(2, ["eval", "--ids", ids, "--tokens", 1], "--tokens")
 
     def test_interrupted(self):
-        process = start("eval", "-m", LONG, "--ids", self.ids_file([1] * 200000), "--threads", 2)
-        self.interrupt(process, threads=2)
+        process = start("eval", "-m", LONG, "--ids", self.ids_file([1] * 200000), "--threads", 9)
+        self.interrupt(process, threads=9)
         code, out, err = self.end(process)
         self.assertEqual((code, out), (130, b""))
         self.assertRegex(err, r"\Astet: [^\n]*interrupted\n\Z")

@@ -7,6 +7,7 @@ import unittest
 
 from program import LONG, ProgramTest, start
 
+TEAM = 9  # threads: more than loading ever starts, so that their number tells that it is over
 LONG_PROMPT = ",".join(["1"] * 16000)  # in chunks of 16 its prefill takes a thousand steps
 
 
@@ -22,8 +23,8 @@ class Interrupt(ProgramTest):
         self.assertLess(len(ids), 10000)
 
     def test_json(self):
-        process = start("generate", "-m", LONG, "--ids", 1, "-n", 10000, "--json", "--threads", 2)
-        self.interrupt(process, threads=2)
+        process = start("generate", "-m", LONG, "--ids", 1, "-n", 10000, "--json", "--threads", TEAM)
+        self.interrupt(process, threads=TEAM)
         code, out, err = self.end(process)
         self.assertEqual(code, 130)
         self.assertEqual(json.loads(out)["reason"], "interrupted")
@@ -36,8 +37,8 @@ class Interrupt(ProgramTest):
         self.assertRegex(err, r"\Astet: [^\n]*interrupted[^\n]*\n\Z")
 
     def test_while_reading_the_prompt(self):
-        process = start("generate", "-m", LONG, "--ids", LONG_PROMPT, "-n", 10, "--chunk", 16, "--threads", 2)
-        self.interrupt(process, threads=2)
+        process = start("generate", "-m", LONG, "--ids", LONG_PROMPT, "-n", 10, "--chunk", 16, "--threads", TEAM)
+        self.interrupt(process, threads=TEAM)
         code, out, err = self.end(process)
         self.assertEqual((code, out), (130, b""))
         self.assertRegex(err, r"\Astet: 16000 prompt \+ 0 new tokens[^\n]*stopped: interrupted\n\Z")
@@ -45,8 +46,8 @@ class Interrupt(ProgramTest):
     def test_many_prompts(self):
         path = self.folder / "prompts.jsonl"
         path.write_text('{"ids": [1]}\n{"ids": [2, 3]}\n' * 4)
-        process = start("generate", "-m", LONG, "--prompts", path, "-n", 10000, "--batch", 2, "--threads", 2)
-        self.interrupt(process, threads=2)
+        process = start("generate", "-m", LONG, "--prompts", path, "-n", 10000, "--batch", 2, "--threads", TEAM)
+        self.interrupt(process, threads=TEAM)
         code, out, err = self.end(process)
         self.assertEqual(code, 130)
         self.assertEqual([json.loads(line)["reason"] for line in out.splitlines()], ["interrupted"] * 8)
@@ -61,8 +62,8 @@ class Interrupt(ProgramTest):
         process.stderr.close()
 
     def test_logits_leave_no_file(self):
-        process = start("logits", "-m", LONG, "--ids", LONG_PROMPT, "--chunk", 16, "--threads", 2, "-o", self.folder / "a.npy")
-        self.interrupt(process, threads=2)
+        process = start("logits", "-m", LONG, "--ids", LONG_PROMPT, "--chunk", 16, "--threads", TEAM, "-o", self.folder / "a.npy")
+        self.interrupt(process, threads=TEAM)
         self.assertEqual(self.end(process)[0], 130)
         self.assertEqual(list(self.folder.iterdir()), [])
 
@@ -75,8 +76,8 @@ class Interrupt(ProgramTest):
 
     def test_second_one_kills(self):
         # One step that takes long: the first Ctrl-C waits for it, the second does not.
-        process = start("generate", "-m", LONG, "--ids", LONG_PROMPT, "-n", 1, "--chunk", 16000, "--threads", 2)
-        self.interrupt(process, threads=2)
+        process = start("generate", "-m", LONG, "--ids", LONG_PROMPT, "-n", 1, "--chunk", 16000, "--threads", TEAM)
+        self.interrupt(process, threads=TEAM)
         process.send_signal(signal.SIGINT)
         self.assertIn(self.end(process)[0], (-signal.SIGINT, 130))
 

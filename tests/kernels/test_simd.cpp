@@ -62,6 +62,11 @@ testing::AssertionResult same(const std::vector<T>& a, const std::vector<T>& b) 
   return testing::AssertionSuccess();
 }
 
+// Of a matmul.
+struct Shape {
+  int rows, in, out;
+};
+
 template <class T>
 class Simd : public testing::Test {
  protected:
@@ -72,25 +77,27 @@ TYPED_TEST_SUITE(Simd, Types);
 
 TYPED_TEST(Simd, Matmul) {
   using T = TypeParam;
-  for (const auto [rows, in, out] : {std::array{1, 1, 1},
-                                     {1, 64, 64},
-                                     {1, 100, 130},
-                                     {2, 33, 64},
-                                     {3, 257, 65},
-                                     {4, 5, 300},
-                                     {5, 64, 31},
-                                     {6, 768, 128},
-                                     {7, 1025, 64},
-                                     {13, 2500, 70},
-                                     {16, 48, 144},
-                                     {31, 3, 97},
-                                     {64, 65, 66},
-                                     {600, 20, 129}}) {
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 1},
+                                               {1, 64, 64},
+                                               {1, 100, 130},
+                                               {2, 33, 64},
+                                               {3, 257, 65},
+                                               {4, 5, 300},
+                                               {5, 64, 31},
+                                               {6, 768, 128},
+                                               {7, 1025, 64},
+                                               {13, 2500, 70},
+                                               {16, 48, 144},
+                                               {31, 3, 97},
+                                               {64, 65, 66},
+                                               {600, 20, 129}}) {
+    const auto rows = shape.rows, in = shape.in, out = shape.out;
     const auto x = mixed<T>(static_cast<std::size_t>(rows) * in, 1, rows % 2 == 1),
                w = mixed<T>(static_cast<std::size_t>(in) * out, 2), bias = mixed<T>(out, 3);
     auto packed = std::move(*Packed::allocate(sizeof(T) == 8 ? DType::f64 : DType::f32, in, out));
     for (int k = 0; k < in; ++k)
-      packed.template set_inputs<T>(k, 1, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
+      packed.template set_inputs<T>(k, 1,
+                                    {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
     for (const T* b : {bias.data(), static_cast<const T*>(nullptr)}) {
       const auto run = [&](const Table<T>& table) {
         std::vector<T> y(static_cast<std::size_t>(rows) * (out + 3), T(7));
@@ -110,19 +117,20 @@ struct Reduced : testing::TestWithParam<DType> {};
 
 TEST_P(Reduced, MatmulWithSmallerWeights) {
   const DType type = GetParam();
-  for (const auto [rows, in, out] : {std::array{1, 1, 1},
-                                     {1, 64, 64},
-                                     {1, 100, 130},
-                                     {2, 33, 64},
-                                     {3, 257, 65},
-                                     {4, 5, 300},
-                                     {5, 64, 31},
-                                     {7, 1025, 64},
-                                     {12, 300, 64},
-                                     {13, 2500, 70},
-                                     {16, 48, 144},
-                                     {31, 3, 97},
-                                     {600, 96, 129}}) {
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 1},
+                                               {1, 64, 64},
+                                               {1, 100, 130},
+                                               {2, 33, 64},
+                                               {3, 257, 65},
+                                               {4, 5, 300},
+                                               {5, 64, 31},
+                                               {7, 1025, 64},
+                                               {12, 300, 64},
+                                               {13, 2500, 70},
+                                               {16, 48, 144},
+                                               {31, 3, 97},
+                                               {600, 96, 129}}) {
+    const auto rows = shape.rows, in = shape.in, out = shape.out;
     for (const bool extreme : {false, true}) {
       auto x = mixed<float>(static_cast<std::size_t>(rows) * in, 1),
            w = mixed<float>(static_cast<std::size_t>(in) * out, 2);
