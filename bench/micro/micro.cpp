@@ -70,9 +70,8 @@ MatmulCase<T> make_matmul(DType type, const MatmulShape& s) {
   auto w = Packed::allocate(type, s.in, s.out);
   if (!w) throw std::bad_alloc();
   made.w = std::move(*w);
-  for (int n = 0; n < s.out; ++n) {
-    made.w.template set_output<T>(n, random_values<T>(static_cast<std::size_t>(s.in), static_cast<unsigned>(n)));
-  }
+  made.w.template set_inputs<T>(0, s.in,
+                                random_values<T>(static_cast<std::size_t>(s.in) * static_cast<std::size_t>(s.out), 3));
   const auto rows = static_cast<std::size_t>(s.rows);
   made.x = random_values<T>(rows * static_cast<std::size_t>(s.in), 1);
   made.bias = random_values<T>(static_cast<std::size_t>(s.out), 2);
