@@ -31,9 +31,7 @@ Vocabulary vocabulary_of(const Merges& merges) {
     EXPECT_TRUE(builder.add_token(left + right, id++, "token"));
   }
   for (const auto& [left, right] : merges) EXPECT_TRUE(builder.add_merge(left, right, "merge"));
-  auto vocabulary = std::move(builder).build("test");
-  EXPECT_TRUE(vocabulary);
-  return std::move(*vocabulary);
+  return std::move(builder).build("test").value();
 }
 
 std::vector<std::string> tokens(const Vocabulary& vocabulary, std::string_view piece) {

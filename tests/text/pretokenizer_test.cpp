@@ -12,13 +12,10 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<std::string> pieces(std::string_view text) {
-  const auto pre_tokenizer = PreTokenizer::make();
-  EXPECT_TRUE(pre_tokenizer);
-  const auto ends = pre_tokenizer->split(text);
-  EXPECT_TRUE(ends) << ends.error().message;
+  const auto ends = PreTokenizer::make().value().split(text).value();
   std::vector<std::string> parts;
   std::size_t at = 0;
-  for (const std::size_t end : *ends) {
+  for (const std::size_t end : ends) {
     parts.emplace_back(text.substr(at, end - at));
     at = end;
   }
