@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -100,9 +99,7 @@ Contiguous::Pending::~Pending() {
 }
 
 void Contiguous::Pending::write(int layer, HeadRange heads, Rows k, Rows v) noexcept {
-  assert(!committed_);
   const LayerPlace& place = cache_.tables_.layers[static_cast<std::size_t>(layer)];
-  assert(0 <= heads.begin && heads.end <= place.layout.kv_heads);
   const auto head_rows = [](Rows rows, int row, int head, int dim) -> HeadRows {
     const std::size_t column = static_cast<std::size_t>(head) * static_cast<std::size_t>(dim) * size_of(rows.type);
     return {rows.type, rows.data + static_cast<std::size_t>(row) * rows.row_stride + column, rows.row_stride};
