@@ -13,8 +13,12 @@ namespace {
 constexpr int kMostGroup = 64;
 
 // Where quant i of a group lies, for output `column` of its panel: byte, and for int4 which half.
-constexpr int int8_at(int i, int column) { return i / 4 * 256 + column * 4 + i % 4; }
-constexpr int int4_at(int i, int column) { return i / 8 * 256 + column * 4 + i % 4; }
+constexpr int int8_at(int i, int column) {
+  return i / 4 * 256 + column * 4 + i % 4;
+}
+constexpr int int4_at(int i, int column) {
+  return i / 8 * 256 + column * 4 + i % 4;
+}
 
 struct Quants {
   std::uint16_t scale = 0;            // bf16

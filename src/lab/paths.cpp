@@ -110,8 +110,8 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
 }
 
 std::string record(const ObservedCache& cache, const Conditions& conditions, DType weights) {
-  return fmt::format("{}, {} kernels, {} thread{}", cache.record(), conditions.target->name_with(weights), conditions.threads,
-                     conditions.threads == 1 ? "" : "s");
+  return fmt::format("{}, {} kernels, {} thread{}", cache.record(), conditions.target->name_with(weights),
+                     conditions.threads, conditions.threads == 1 ? "" : "s");
 }
 
 class Runner {

@@ -105,7 +105,7 @@ class VocabularyBuilder {
   Result<TokenId> find(std::string_view bytes, std::string_view what, const std::string& where) const;
 
   std::map<TokenId, std::string> tokens_;
-  std::size_t total_ = 0;                                                // bytes of tokens_
+  std::size_t total_ = 0;                            // bytes of tokens_
   std::map<std::string, TokenId, std::less<>> ids_;  // of the BPE's tokens
   std::map<std::pair<TokenId, TokenId>, Merge> merges_;
   std::map<std::string, AddedToken, std::less<>> added_;

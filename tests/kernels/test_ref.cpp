@@ -125,7 +125,8 @@ TYPED_TEST(Kernels, PackedGivesBackWhatWasSetFromEitherLayout) {
   auto by_input = std::move(*Packed::allocate(kType<T>, in, out)),
        by_output = std::move(*Packed::allocate(kType<T>, in, out));
   for (int k = 0; k < in; ++k)
-    by_input.template set_inputs<T>(k, 1, {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
+    by_input.template set_inputs<T>(k, 1,
+                                    {w.data() + static_cast<std::size_t>(k) * out, static_cast<std::size_t>(out)});
   for (int n = 0; n < out; ++n) {
     std::vector<T> column(in);
     for (int k = 0; k < in; ++k) column[k] = w[static_cast<std::size_t>(k) * out + n];
