@@ -62,7 +62,8 @@ int run_program(int argc, char** argv) {
   auto* version_flag = app.add_flag("--version", show_version, "Version, compiler, instruction set, numerics version");
   app.add_flag("--json", json, "With --version: as one JSON object")->needs(version_flag);
   Run run;
-  for (const auto add : {add_generate, add_info, add_tokenize, add_logits, add_verify, add_eval, add_bench}) add(app, run);
+  for (const auto add : {add_generate, add_info, add_tokenize, add_logits, add_verify, add_eval, add_bench})
+    add(app, run);
 
   try {
     app.parse(argc, argv);
