@@ -99,6 +99,12 @@ void correct(const OneRow& op, std::int32_t* corrections) {
 
 namespace {
 
+// Rows are too short for the machine to see where a stream goes.
+constexpr std::ptrdiff_t kAhead = 4096;
+void prefetch(const void* at) {
+  _mm_prefetch(static_cast<const char*>(at) + kAhead, _MM_HINT_T0);
+}
+
 template <class Load>
 float dot_floats(const Load& load, const float* x, int in) {
   __m512 acc[4] = {};
@@ -110,78 +116,124 @@ float dot_floats(const Load& load, const float* x, int in) {
   return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(acc[0], acc[1]), _mm512_add_ps(acc[2], acc[3])));
 }
 
-float dot_int8(const OneRow& op, int n) {
-  const int groups = op.w->in / 64;
-  const auto* w = op.w->weights.as<std::uint8_t>() + static_cast<std::size_t>(n) * static_cast<std::size_t>(op.w->in);
-  const auto* scales =
-      op.w->scales.as<std::uint16_t>() + static_cast<std::size_t>(n) * static_cast<std::size_t>(groups);
-  __m512 acc[4] = {};
-  for (int g = 0; g < groups; g += 4) {
-    alignas(16) float scale[4];
-    const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + g));
-    _mm_store_ps(scale, _mm_mul_ps(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16)),
-                                   _mm_loadu_ps(op.quantized.scales + g)));
-    for (int i = 0; i < 4; ++i) {
-      const int k = (g + i) * 64;
-      const __m512i sum = _mm512_dpbusd_epi32(_mm512_loadu_si512(op.corrections + k / 4), _mm512_loadu_si512(w + k),
-                                              _mm512_loadu_si512(op.quantized.q + k));
-      acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale[i]), acc[i]);
-    }
-  }
-  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(acc[0], acc[1]), _mm512_add_ps(acc[2], acc[3])));
+// The sums of the lanes of four vectors.
+__m128 lane_sums(const __m512 (&v)[4]) {
+  __m256 half[4];
+  for (int i = 0; i < 4; ++i) half[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
+  const __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
+  return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
 }
 
-float dot_int4(const OneRow& op, int n) {
-  const int groups = op.w->in / 32;
-  const auto* w =
-      op.w->weights.as<std::uint8_t>() + static_cast<std::size_t>(n) * static_cast<std::size_t>(op.w->in) / 2;
-  const auto* scales =
-      op.w->scales.as<std::uint16_t>() + static_cast<std::size_t>(n) * static_cast<std::size_t>(groups);
+// Products of the scales of four groups, in each quarter of a vector.
+__m512 four_scales(const std::uint16_t* w, __m128 x) {
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(w));
+  return _mm512_broadcast_f32x4(_mm_mul_ps(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16)), x));
+}
+
+struct Quants {
+  const std::uint8_t* w;
+  const std::uint16_t* scales;
+  std::size_t row_bytes, row_scales;
+};
+Quants quants(const OneRow& op, int n) {
+  const auto in = static_cast<std::size_t>(op.w->in), row = static_cast<std::size_t>(n);
+  const std::size_t row_bytes = in * static_cast<std::size_t>(bits_of(op.w->type)) / 8;
+  const std::size_t row_scales = in / static_cast<std::size_t>(kernels::group_size(op.w->type));
+  return {op.w->weights.as<std::uint8_t>() + row * row_bytes, op.w->scales.as<std::uint16_t>() + row * row_scales,
+          row_bytes, row_scales};
+}
+
+// Outputs n to n + 3.
+__m128 dot_int8(const OneRow& op, int n) {
+  const Quants at = quants(op, n);
+  const std::int8_t* q = op.quantized.q;
+  __m512 acc[4] = {};
+  for (int g = 0; g < op.w->in / 64; g += 4) {
+    const __m128 x_scales = _mm_loadu_ps(op.quantized.scales + g);
+    __m512 scale[4];
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < 4; ++r) scale[r] = four_scales(at.scales + r * at.row_scales + g, x_scales);
+    const auto group = [&](auto i) {
+      constexpr int kGroup = decltype(i)::value;
+      const int k = (g + kGroup) * 64;
+      const __m512i start = _mm512_loadu_si512(op.corrections + k / 4), x = _mm512_loadu_si512(q + k);
+#pragma GCC unroll 4
+      for (std::size_t r = 0; r < 4; ++r) {
+        const std::uint8_t* w = at.w + r * at.row_bytes + k;
+        prefetch(w);
+        const __m512i sum = _mm512_dpbusd_epi32(start, _mm512_loadu_si512(w), x);
+        acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_permute_ps(scale[r], kGroup * 0x55), acc[r]);
+      }
+    };
+    group(std::integral_constant<int, 0>());
+    group(std::integral_constant<int, 1>());
+    group(std::integral_constant<int, 2>());
+    group(std::integral_constant<int, 3>());
+  }
+  return lane_sums(acc);
+}
+
+__m128 dot_int4(const OneRow& op, int n) {
+  const Quants at = quants(op, n);
   const __m512i mask = _mm512_set1_epi8(15);
   // Eight lanes hold the sums of a group of 32.
   const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(2));
-  __m512 low_acc = _mm512_setzero_ps(), high_acc = low_acc;
-  for (int g = 0; g < groups; g += 4) {
+  __m512 acc[4] = {}, more[4] = {};
+  for (int g = 0; g < op.w->in / 32; g += 4) {
     const int k = g * 32;
-    const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + g));
-    const __m512 scale = _mm512_castps128_ps512(_mm_mul_ps(
-        _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16)), _mm_loadu_ps(op.quantized.scales + g)));
-    const __m512i both = _mm512_loadu_si512(w + k / 2);
-    const __m512i low = _mm512_dpbusd_epi32(_mm512_loadu_si512(op.corrections + k / 4), _mm512_and_si512(both, mask),
-                                            _mm512_loadu_si512(op.quantized.q + k));
-    const __m512i high = _mm512_dpbusd_epi32(_mm512_loadu_si512(op.corrections + k / 4 + 16),
-                                             _mm512_and_si512(_mm512_srli_epi16(both, 4), mask),
-                                             _mm512_loadu_si512(op.quantized.q + k + 64));
-    low_acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(low), _mm512_permutexvar_ps(first, scale), low_acc);
-    high_acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_permutexvar_ps(second, scale), high_acc);
+    const __m128 x_scales = _mm_loadu_ps(op.quantized.scales + g);
+    const __m512i start_low = _mm512_loadu_si512(op.corrections + k / 4);
+    const __m512i start_high = _mm512_loadu_si512(op.corrections + k / 4 + 16);
+    const __m512i x_low = _mm512_loadu_si512(op.quantized.q + k), x_high = _mm512_loadu_si512(op.quantized.q + k + 64);
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < 4; ++r) {
+      const __m512 scale = four_scales(at.scales + r * at.row_scales + g, x_scales);
+      const std::uint8_t* w = at.w + r * at.row_bytes + k / 2;
+      prefetch(w);
+      const __m512i both = _mm512_loadu_si512(w);
+      const __m512i low = _mm512_dpbusd_epi32(start_low, _mm512_and_si512(both, mask), x_low);
+      const __m512i high = _mm512_dpbusd_epi32(start_high, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask), x_high);
+      acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(low), _mm512_permutexvar_ps(first, scale), acc[r]);
+      more[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_permutexvar_ps(second, scale), more[r]);
+    }
   }
-  return _mm512_reduce_add_ps(_mm512_add_ps(low_acc, high_acc));
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) acc[r] = _mm512_add_ps(acc[r], more[r]);
+  return lane_sums(acc);
 }
 
 }  // namespace
 
 void multiply_row(const OneRow& op, Range part) {
   const auto in = static_cast<std::size_t>(op.w->in);
-  for (int n = part.begin; n < part.end; ++n) {
-    const std::size_t row = static_cast<std::size_t>(n) * in;
-    switch (op.w->type) {
-      case DType::f32: {
+  if (op.w->type == DType::f32 || op.w->type == DType::f16) {
+    for (int n = part.begin; n < part.end; ++n) {
+      const std::size_t row = static_cast<std::size_t>(n) * in;
+      if (op.w->type == DType::f32) {
         const float* w = op.w->weights.as<float>() + row;
-        op.y[n] = dot_floats([w](int k) { return _mm512_loadu_ps(w + k); }, op.x, op.w->in);
-        break;
-      }
-      case DType::f16: {
+        op.y[n] = dot_floats(
+            [w](int k) {
+              prefetch(w + k);
+              return _mm512_loadu_ps(w + k);
+            },
+            op.x, op.w->in);
+      } else {
         const auto* w = op.w->weights.as<std::uint16_t>() + row;
-        op.y[n] = dot_floats([w](int k) { return half_to_floats(w + k); }, op.x, op.w->in);
-        break;
+        op.y[n] = dot_floats(
+            [w](int k) {
+              if (k % 32 == 0) prefetch(w + k);
+              return half_to_floats(w + k);
+            },
+            op.x, op.w->in);
       }
-      case DType::int8:
-        op.y[n] = dot_int8(op, n);
-        break;
-      default:
-        op.y[n] = dot_int4(op, n);
     }
+    return;
+  }
+  for (int n = part.begin; n < part.end; n += 4) {
+    // The last output of a matrix may have no three others after it: then it is taken with those before it.
+    const int from = std::min(n, op.w->out - 4);
+    _mm_storeu_ps(op.y + from, op.w->type == DType::int8 ? dot_int8(op, from) : dot_int4(op, from));
   }
 }
 
@@ -189,11 +241,12 @@ void multiply_row(const OneRow& op, Range part) {
 
 namespace {
 
-constexpr int kBlock = 384;  // inputs that are summed apart: a panel's part of them stays in the second-level cache
+constexpr int kBlock = 1024;  // inputs that are summed apart: a panel's part of them stays in the second-level cache
 
 // y tile (+)= x tile x w block. `step` instructions: multiply-adds of floats or of pairs of bf16.
 template <class Fma>
-void tile(const float* x, const float* w, int steps, bool first, float* y, std::size_t y_stride, const Fma& fma) {
+void tile(const float* x, std::size_t x_stride, const float* w, int steps, bool first, float* y, std::size_t y_stride,
+          const Fma& fma) {
   __m512 acc[kTileRows][4];
 #pragma GCC unroll 6
   for (auto& row : acc) {
@@ -205,7 +258,7 @@ void tile(const float* x, const float* w, int steps, bool first, float* y, std::
                          _mm512_loadu_ps(w + k * kPanel + 32), _mm512_loadu_ps(w + k * kPanel + 48)};
 #pragma GCC unroll 6
     for (int r = 0; r < kTileRows; ++r) {
-      const __m512 a = _mm512_set1_ps(x[k * kTileRows + r]);
+      const __m512 a = _mm512_set1_ps(x[static_cast<std::size_t>(r) * x_stride + static_cast<std::size_t>(k)]);
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) acc[r][v] = fma(a, b[v], acc[r][v]);
     }
@@ -220,11 +273,12 @@ void tile(const float* x, const float* w, int steps, bool first, float* y, std::
   }
 }
 
-// Twenty-four integer sums in registers, the float totals in memory: in y.
+// Twenty-four integer sums in registers, the float totals in memory.
 template <int kGroup>
 void grouped_tile(const kernels::QuantizedRows& x, int row, const std::uint8_t* quants, const float* scales, int zero,
                   float* y, std::size_t y_stride) {
   const auto row_bytes = static_cast<std::size_t>(x.groups) * kGroup;
+  alignas(64) float totals[kTileRows * kPanel] = {};
   for (int g = 0; g < x.groups; ++g, quants += kGroup * kPanel, scales += kPanel) {
     const std::size_t at =
         static_cast<std::size_t>(row) * static_cast<std::size_t>(x.groups) + static_cast<std::size_t>(g);
@@ -256,31 +310,31 @@ void grouped_tile(const kernels::QuantizedRows& x, int row, const std::uint8_t* 
     for (int r = 0; r < kTileRows; ++r) {
       const __m512 x_scale =
           _mm512_set1_ps(x.scales[at + static_cast<std::size_t>(r) * static_cast<std::size_t>(x.groups)]);
-      float* to = y + static_cast<std::size_t>(r) * y_stride;
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {
-        const __m512 scale = _mm512_mul_ps(x_scale, _mm512_loadu_ps(scales + v * 16));
-        const __m512 total = g == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to + v * 16);
-        _mm512_storeu_ps(to + v * 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), scale, total));
+        const __m512 scale = _mm512_mul_ps(x_scale, _mm512_load_ps(scales + v * 16));
+        float* total = totals + r * kPanel + v * 16;
+        _mm512_store_ps(total, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), scale, _mm512_load_ps(total)));
       }
     }
   }
+  for (int r = 0; r < kTileRows; ++r)
+    std::memcpy(y + static_cast<std::size_t>(r) * y_stride, totals + r * kPanel, 4 * kPanel);
 }
+
+constexpr int kMostInputs = 3072;
 
 // A panel's quants as bytes and its scales as floats, once for all rows.
 template <DType kType>
 void grouped_panel(const ManyRows& op, int panel) {
   constexpr int kGroup = kernels::group_size(kType);
   const int groups = op.w->groups();
-  thread_local std::vector<std::uint8_t> quants;
-  thread_local std::vector<float> scales;
-  quants.resize(static_cast<std::size_t>(groups) * kGroup * kPanel + 64);
-  scales.resize(static_cast<std::size_t>(groups) * kPanel);
-  std::uint8_t* to = quants.data() + (64 - reinterpret_cast<std::uintptr_t>(quants.data()) % 64) % 64;
+  alignas(64) static thread_local std::uint8_t to[kMostInputs * kPanel];
+  alignas(64) static thread_local float scales[kMostInputs / 32 * kPanel];
   const __m512i mask = _mm512_set1_epi8(15);
   for (int g = 0; g < groups; ++g) {
     const std::byte* from = op.w->panel(panel) + static_cast<std::size_t>(g) * kernels::group_bytes(kType);
-    for (int v = 0; v < 4; ++v) _mm512_storeu_ps(scales.data() + g * kPanel + v * 16, bf16_to_floats(from + v * 32));
+    for (int v = 0; v < 4; ++v) _mm512_storeu_ps(scales + g * kPanel + v * 16, bf16_to_floats(from + v * 32));
     const auto* q = bytes_of(from) + 2 * kPanel;
     if constexpr (kType == DType::int8) {
       std::memcpy(to + g * kGroup * kPanel, q, kGroup * kPanel);
@@ -297,7 +351,7 @@ void grouped_panel(const ManyRows& op, int panel) {
   }
   constexpr int kZero = kType == DType::int8 ? kZero8 : kZero4;
   for (int r = 0; r < op.rows; r += kTileRows) {
-    grouped_tile<kGroup>(op.quantized, r, to, scales.data(), kZero,
+    grouped_tile<kGroup>(op.quantized, r, to, scales, kZero,
                          op.y + static_cast<std::size_t>(r) * op.y_stride + static_cast<std::size_t>(panel) * kPanel,
                          op.y_stride);
   }
@@ -318,7 +372,7 @@ void float_panel(const ManyRows& op, int panel) {
       for (int i = 0; i < n * kPanel; i += 16) _mm512_store_ps(wide + i, half_to_floats(from + i));
     }
     for (int r = 0; r < op.rows; r += kTileRows) {
-      tile(op.packed_x + static_cast<std::size_t>(r) * static_cast<std::size_t>(in) + k0 * kTileRows, w, n, k0 == 0,
+      tile(op.x + static_cast<std::size_t>(r) * op.x_stride + k0, op.x_stride, w, n, k0 == 0,
            op.y + static_cast<std::size_t>(r) * op.y_stride + static_cast<std::size_t>(panel) * kPanel, op.y_stride,
            [](__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); });
     }
@@ -331,7 +385,7 @@ void pairs_panel(const ManyRows& op, int panel) {
                   static_cast<std::size_t>(panel) * static_cast<std::size_t>(pairs) * kPanel;
   for (int k0 = 0; k0 < pairs; k0 += kBlock) {
     for (int r = 0; r < op.rows; r += kTileRows) {
-      tile(op.packed_x + static_cast<std::size_t>(r) * static_cast<std::size_t>(pairs) + k0 * kTileRows,
+      tile(op.x + static_cast<std::size_t>(r) * op.x_stride + k0, op.x_stride,
            w + static_cast<std::size_t>(k0) * kPanel, std::min(kBlock, pairs - k0), k0 == 0,
            op.y + static_cast<std::size_t>(r) * op.y_stride + static_cast<std::size_t>(panel) * kPanel, op.y_stride,
            [](__m512 a, __m512 b, __m512 c) {
@@ -344,27 +398,13 @@ void pairs_panel(const ManyRows& op, int panel) {
 
 }  // namespace
 
-void pack_rows(const float* x, int in, Range tiles, float* packed) {
-  for (int t = tiles.begin; t < tiles.end; ++t) {
-    for (int r = 0; r < kTileRows; ++r) {
-      const float* from = x + static_cast<std::size_t>(t * kTileRows + r) * static_cast<std::size_t>(in);
-      float* to = packed + static_cast<std::size_t>(t * kTileRows) * static_cast<std::size_t>(in) + r;
-      for (int k = 0; k < in; ++k) to[k * kTileRows] = from[k];
-    }
-  }
-}
-
-void pack_rows_bf16(const float* x, int in, Range tiles, float* packed) {
-  std::vector<std::uint16_t> row(static_cast<std::size_t>(in));
-  for (int t = tiles.begin; t < tiles.end; ++t) {
-    for (int r = 0; r < kTileRows; ++r) {
-      const float* from = x + static_cast<std::size_t>(t * kTileRows + r) * static_cast<std::size_t>(in);
-      for (int k = 0; k < in; k += 16) {
-        const __m256bh halves = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + k));
-        std::memcpy(row.data() + k, &halves, 32);
-      }
-      float* to = packed + static_cast<std::size_t>(t * kTileRows) * static_cast<std::size_t>(in / 2) + r;
-      for (int k = 0; k < in / 2; ++k) std::memcpy(to + k * kTileRows, row.data() + k * 2, 4);
+void round_rows(const float* x, int in, Range rows, float* pairs) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* from = x + static_cast<std::size_t>(r) * static_cast<std::size_t>(in);
+    float* to = pairs + static_cast<std::size_t>(r) * static_cast<std::size_t>(in / 2);
+    for (int k = 0; k < in; k += 16) {
+      const __m256bh halves = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + k));
+      std::memcpy(to + k / 2, &halves, 32);
     }
   }
 }
@@ -410,8 +450,7 @@ Result<RowMajor> row_major(const kernels::Packed&, const std::vector<float>&) {
 }
 void multiply_row(const OneRow&, kernels::Range) {}
 void correct(const OneRow&, std::int32_t*) {}
-void pack_rows(const float*, int, kernels::Range, float*) {}
-void pack_rows_bf16(const float*, int, kernels::Range, float*) {}
+void round_rows(const float*, int, kernels::Range, float*) {}
 Result<base::Buffer> pair_up(const kernels::Packed&) {
   return base::Buffer{};
 }

@@ -37,21 +37,21 @@ void multiply_row(const OneRow& op, kernels::Range part);
 /// For each four inputs what the unsigned weights' zero point adds to their sum, negated.
 void correct(const OneRow& op, std::int32_t* corrections);
 
-/// Many rows by panels of `keep`. f32, f16: `x` is packed by pack_rows; int8, int4: `quantized` as it is; with
-/// `dot_bf16` bf16 weights in pairs (pair_up) and x as packed pairs of bf16.
+/// Many rows by panels of `keep`. f32 and f16 take x; int8 and int4 `quantized`, of at most 3,072 inputs; bf16 takes
+/// pairs of bf16 on both sides (pair_up, round_rows), for vdpbf16ps.
 struct ManyRows {
   const kernels::Packed* w = nullptr;
-  const std::byte* pairs = nullptr;  // instead of w's panels, with dot_bf16
-  const float* packed_x = nullptr;   // [rows / 6][in][6]
+  const std::byte* pairs = nullptr;  // instead of w's panels, of bf16
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
   kernels::QuantizedRows quantized{};
-  int rows = 0;        // a multiple of 6 is read: x and y are that long
-  float* y = nullptr;  // [rows][out up to a multiple of 64]
+  int rows = 0;        // a multiple of kTileRows
+  float* y = nullptr;  // [rows][out], out a multiple of 64
   std::size_t y_stride = 0;
 };
 inline constexpr int kTileRows = 6;
-void pack_rows(const float* x, int in, kernels::Range tiles, float* packed);       // f32
-void pack_rows_bf16(const float* x, int in, kernels::Range tiles, float* packed);  // [rows / 6][in / 2][6] pairs
-Result<base::Buffer> pair_up(const kernels::Packed& bf16);                         // [panel][in / 2][64][2]
+void round_rows(const float* x, int in, kernels::Range rows, float* pairs);  // [rows][in / 2] pairs of bf16
+Result<base::Buffer> pair_up(const kernels::Packed& bf16);                   // [panel][in / 2][64][2]
 void multiply_rows(const ManyRows& op, int panel);
 
 }  // namespace stet::bench

@@ -94,18 +94,23 @@ class Bench {
       if (!m) return pass(m);
       matrices_.push_back(std::move(*m));
     }
-    x_.resize(static_cast<std::size_t>(kPaddedRows) * 4 * kWidth);
-    fill(x_, 99, 1.0F);
-    packed_.resize(x_.size());
+    const auto wide = static_cast<std::size_t>(kPaddedRows) * 4 * kWidth;
     corrections_.resize(kWidth);
-    const auto wide = static_cast<std::size_t>(4 * kWidth) * kPaddedRows;
-    y_keep_.resize(std::max<std::size_t>(wide, kVocab + 64));
-    y_break_ = y_keep_;
-    auto scratch = base::Buffer::allocate(kernels::quantized_bytes(DType::int4, kPaddedRows, 4 * kWidth) * 2);
-    if (!scratch) return pass(scratch);
-    scratch_ = std::move(*scratch);
-    q_.resize(x_.size());
-    q_scales_.resize(x_.size() / 32 + 16);
+    const std::pair<base::Buffer*, std::size_t> buffers[] = {
+        {&x_, wide * sizeof(float)},
+        {&rounded_, wide * sizeof(float)},
+        {&y_keep_, wide * sizeof(float)},
+        {&y_break_, wide * sizeof(float)},
+        {&scratch_, kernels::quantized_bytes(DType::int4, kPaddedRows, 4 * kWidth)}};
+    for (const auto& [buffer, bytes] : buffers) {
+      auto allocated = base::Buffer::allocate(bytes);
+      if (!allocated) return pass(allocated);
+      *buffer = std::move(*allocated);
+      std::fill_n(buffer->data(), bytes, std::byte{0});
+    }
+    fill({x_.as<float>(), wide}, 99, 1.0F);
+    q_.resize(wide);
+    q_scales_.resize(wide / 32 + 16);
     q_sums_.resize(q_scales_.size());
     return {};
   }
@@ -113,8 +118,13 @@ class Bench {
   std::size_t count(int rows) const { return rows == 1 ? matrices_.size() : std::size_t{kPrefillLayers} * 4; }
 
   void keep(const Matrix& m, int rows) {
-    const kernels::Matmul<float> op{
-        x_.data(), static_cast<std::size_t>(m.keep.in()), &m.keep, nullptr, y_keep_.data(), stride(m, rows), {}};
+    const kernels::Matmul<float> op{x_.as<float>(),
+                                    static_cast<std::size_t>(m.keep.in()),
+                                    &m.keep,
+                                    nullptr,
+                                    y_keep_.as<float>(),
+                                    stride(m, rows),
+                                    {}};
     kernels::run_matmul(on_, op, rows, scratch_.data());
   }
 
@@ -122,7 +132,7 @@ class Bench {
     const int in = m.keep.in();
     const auto quantized = quantize(m, rows);
     if (rows == 1) {
-      OneRow op{&m.rows, x_.data(), quantized, corrections_.data(), y_break_.data()};
+      OneRow op{&m.rows, x_.as<float>(), quantized, corrections_.data(), y_break_.as<float>()};
       if (quantized.q != nullptr) correct(op, corrections_.data());
       const auto parts = static_cast<std::size_t>((m.keep.out() + kRowPart - 1) / kRowPart);
       pool_.run(parts, [&](std::size_t i) {
@@ -131,15 +141,21 @@ class Bench {
       });
       return;
     }
-    const auto tiles = static_cast<std::size_t>(kPaddedRows / kTileRows);
-    if (quantized.q == nullptr) {
-      pool_.run(tiles, [&](std::size_t i) {
-        const int t = static_cast<int>(i);
-        (type_ == DType::bf16 ? pack_rows_bf16 : pack_rows)(x_.data(), in, {t, t + 1}, packed_.data());
+    const bool pairs = type_ == DType::bf16;
+    if (pairs) {
+      pool_.run(static_cast<std::size_t>(kRows), [&](std::size_t i) {
+        const int r = static_cast<int>(i);
+        round_rows(x_.as<float>(), in, {r, r + 1}, rounded_.as<float>());
       });
     }
-    const ManyRows op{&m.keep,     m.pairs.data(),  packed_.data(), quantized,
-                      kPaddedRows, y_break_.data(), stride(m, rows)};
+    const ManyRows op{&m.keep,
+                      m.pairs.data(),
+                      (pairs ? rounded_ : x_).as<float>(),
+                      static_cast<std::size_t>(pairs ? in / 2 : in),
+                      quantized,
+                      kPaddedRows,
+                      y_break_.as<float>(),
+                      stride(m, rows)};
     pool_.run(static_cast<std::size_t>(m.keep.panels()),
               [&](std::size_t p) { multiply_rows(op, static_cast<int>(p)); });
   }
@@ -152,8 +168,9 @@ class Bench {
     for (int r = 0; r < rows; ++r) {
       for (int n = 0; n < m.keep.out(); ++n) {
         const std::size_t at = static_cast<std::size_t>(r) * stride(m, rows) + static_cast<std::size_t>(n);
-        most = std::max(most, std::abs(static_cast<double>(y_keep_[at]) - static_cast<double>(y_break_[at])));
-        largest = std::max(largest, std::abs(static_cast<double>(y_keep_[at])));
+        most = std::max(most, std::abs(static_cast<double>(y_keep_.as<float>()[at]) -
+                                       static_cast<double>(y_break_.as<float>()[at])));
+        largest = std::max(largest, std::abs(static_cast<double>(y_keep_.as<float>()[at])));
       }
     }
     return most / largest;
@@ -206,7 +223,7 @@ class Bench {
     const int group = kernels::group_size(type_);
     if (group == 1) return {};
     const kernels::QuantizedRows to{q_.data(), q_scales_.data(), q_sums_.data(), m.keep.groups(), group};
-    const kernels::Quantize op{x_.data(), static_cast<std::size_t>(m.keep.in()), m.keep.in(), to};
+    const kernels::Quantize op{x_.as<float>(), static_cast<std::size_t>(m.keep.in()), m.keep.in(), to};
     pool_.run(static_cast<std::size_t>((rows + 3) / 4), [&](std::size_t i) {
       const int begin = static_cast<int>(i) * 4;
       on_.target->f32->quantize(op, {begin, std::min(begin + 4, rows)});
@@ -218,10 +235,10 @@ class Bench {
   base::ThreadPool pool_;
   kernels::Compute on_;
   std::vector<Matrix> matrices_;
-  std::vector<float> x_, packed_, y_keep_, y_break_, q_scales_;
+  std::vector<float> q_scales_;
   std::vector<std::int8_t> q_;
   std::vector<std::int32_t> q_sums_, corrections_;
-  base::Buffer scratch_;
+  base::Buffer x_, rounded_, y_keep_, y_break_, scratch_;
   double raw_ms_ = 0;
 };
 
