@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <exception>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -111,10 +112,16 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::ma
     stay_on(allowed, 0);
   }
   for (int i = 1; i < threads; ++i) {
-    team_->workers.emplace_back([team = team_.get(), pin, allowed, cpus, i] {
-      if (pin) stay_on(allowed, i % cpus);
-      team->worker();
-    });
+    try {
+      team_->workers.emplace_back([team = team_.get(), pin, allowed, cpus, i] {
+        if (pin) stay_on(allowed, i % cpus);
+        team->worker();
+      });
+    } catch (const std::exception&) {
+      // The system starts no more: those that run do all the work, to the same bits.
+      threads_ = i;
+      return;
+    }
   }
 }
 

@@ -78,7 +78,6 @@ class Scheduler {
   std::vector<Append> plan_step() const;
   Result<void> accept(Active& active, std::span<const std::byte> logits);
   void emit(Active& active, std::optional<TokenId> id, const std::string& piece);
-  std::optional<StopReason> reason_to_stop(const Active& active, TokenId id) const;
   void finish(Active& active, StopReason reason);
 
   Bench bench_;

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <vector>
 
@@ -296,14 +297,21 @@ class Loader {
   Result<void> by_rows(const std::string& name, int rows, int columns, const Set& set) {
     constexpr int kWhole = 64;  // a multiple of every group size and panel, so that no two threads touch one
     const int at_once = std::max(kWhole, (1 << 18) / columns / kWhole * kWhole);
-    const int blocks = (rows + at_once - 1) / at_once;
+    const int blocks = rows / at_once + (rows % at_once != 0 ? 1 : 0);
     std::atomic<int> next{0};
     Result<void> result;
     pool_.run(staging_.size(), [&](std::size_t thread) {
       auto& staging = staging_[thread];
       for (int b; (b = next.fetch_add(1)) < blocks;) {
         const int r = b * at_once, n = std::min(at_once, rows - r);
-        staging.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
+        try {
+          staging.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
+        } catch (const std::bad_alloc&) {
+          const std::scoped_lock lock(mutex_);
+          result = fail(Code::capacity, fmt::format("tensor {}: the system refused memory to read it", name));
+          next.store(blocks);
+          return;
+        }
         if (auto ok = read(name, static_cast<std::int64_t>(r) * columns, staging); !ok) {
           const std::scoped_lock lock(mutex_);
           result = ok;

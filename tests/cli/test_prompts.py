@@ -27,6 +27,13 @@ class Prompts(ProgramTest):
     def result(told):
         return {key: told.get(key) for key in ("text", "ids", "reason", "prompt_tokens", "seed", "sequence", "id")}
 
+    def test_lines_that_the_json_library_would_take_wrongly(self):
+        path = self.folder / "bad.jsonl"
+        path.write_text('{"prompt": ' + "[" * 200000 + "]" * 200000 + "}\n")  # once a stack overflow
+        self.fails(1, ["generate", "--prompts", path], "bad.jsonl:1", "nests deeper")
+        path.write_bytes(b'{"prompt": "a", "n": 1}\0garbage\n')
+        self.fails(1, ["generate", "--prompts", path], "bad.jsonl:1", "zero byte")
+
     def test_a_batch_is_the_single_runs(self):
         alone = []
         for i, line in enumerate(LINES):

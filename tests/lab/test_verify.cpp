@@ -159,6 +159,9 @@ TEST(Golden, AFileThatAsksForWhatIsNotThereIsAnError) {
   }
   EXPECT_FALSE(check(R"({"logits": [{"ids": [65], "tol": 1}]})"));
   EXPECT_TRUE(check(R"({"beam2": [{}]})")->front().skipped);
+  EXPECT_FALSE(check(R"({"greedy": [{"prompt": "", "prompt_ids": [1], "continuation_ids_by_encoding_the_text": []}]})")
+                   ->front()
+                   .passed);
   EXPECT_FALSE(check(R"({"logits": [{"ids": [1], "tol": 1e-9, "position0_spots": {"3": 5}}]})")->front().passed);
 }
 
