@@ -52,7 +52,9 @@ Json model_json(const ModelInfo& info, const EngineOptions& options) {
                   {"cache_bytes", info.cache_bytes},
                   {"scratch_bytes", info.scratch_bytes},
                   {"peak_bytes", peak_bytes(info)}};
-  json["supported"] = {{"dtypes", {"f32", "f64", "bf16", "f16", "int8", "int4"}}, {"caches", {"contiguous", "none"}}, {"text", info.has_tokenizer}};
+  json["supported"] = {{"dtypes", {"f32", "f64", "bf16", "f16", "int8", "int4"}},
+                       {"caches", {"contiguous", "none"}},
+                       {"text", info.has_tokenizer}};
   return json;
 }
 
