@@ -71,36 +71,39 @@ Burst fused(std::size_t rounds) {
 Burst integer(std::size_t rounds) {
   const hn::ScalableTag<std::int32_t> d;
   const hn::Repartition<std::int16_t, decltype(d)> half;
-  hn::Vec<decltype(d)> acc[kRows][4], sum = hn::Zero(d);
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < 4; ++j) acc[i][j] = hn::Set(d, 4 * i + j);
-  }
-  const auto a = hn::Set(half, std::int16_t{3}), b = hn::Set(half, std::int16_t{-5});
+  using Acc = hn::Vec<decltype(d)>;
+  auto a = hn::Set(half, std::int16_t{3});
+  const auto b = hn::Set(half, std::int16_t{-5});
 #if HWY_TARGET == HWY_NEON
   constexpr double kProducts = 1;
-  for (std::size_t round = 0; round < rounds; ++round) {
-    for (auto& row : acc) {
-      for (auto& chain : row) chain.raw = vmlal_s16(chain.raw, vget_low_s16(a.raw), vget_low_s16(b.raw));
-    }
-  }
+  const auto step = [&](Acc chain) HWY_ATTR {
+    asm volatile("" : "+w"(a.raw));  // else equal products would be computed once
+    return Acc(vmlal_s16(chain.raw, vget_low_s16(a.raw), vget_low_s16(b.raw)));
+  };
 #else
   constexpr double kProducts = 2;
-  auto w = a;
-  for (std::size_t round = 0; round < rounds; ++round) {
-    auto unused = hn::Zero(d);
-    for (auto& row : acc) {
-      for (auto& chain : row) {
-        // The product differs each time in the compiler's eyes, else it would be computed once.
-        asm volatile("" : "+x"(w.raw));
-        chain = hn::ReorderWidenMulAccumulate(d, w, b, chain, unused);
-      }
-    }
-  }
+  auto unused = hn::Zero(d);
+  const auto step = [&](Acc chain) HWY_ATTR {
+    asm volatile("" : "+x"(a.raw));
+    return hn::ReorderWidenMulAccumulate(d, a, b, chain, unused);
+  };
 #endif
-  for (const auto& row : acc) {
-    for (const auto& chain : row) sum = hn::Add(sum, chain);
+  // Each chain a variable of its own: g++ 12 keeps an array of them in memory here. Only the sum is in the chain on
+  // x86, and NEON forwards it, so that eight are enough.
+  Acc c0 = hn::Set(d, 0), c1 = hn::Set(d, 1), c2 = hn::Set(d, 2), c3 = hn::Set(d, 3);
+  Acc c4 = hn::Set(d, 4), c5 = hn::Set(d, 5), c6 = hn::Set(d, 6), c7 = hn::Set(d, 7);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    c0 = step(c0);
+    c1 = step(c1);
+    c2 = step(c2);
+    c3 = step(c3);
+    c4 = step(c4);
+    c5 = step(c5);
+    c6 = step(c6);
+    c7 = step(c7);
   }
-  return {2 * kProducts * kChains * static_cast<double>(hn::MaxLanes(d) * rounds),
+  const Acc sum = hn::Add(hn::Add(hn::Add(c0, c1), hn::Add(c2, c3)), hn::Add(hn::Add(c4, c5), hn::Add(c6, c7)));
+  return {2 * kProducts * 8 * static_cast<double>(hn::MaxLanes(d) * rounds),
           static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)))};
 }
 
@@ -132,19 +135,20 @@ std::uint64_t read_plain(const std::byte* data, std::size_t bytes) {
 }
 
 // Chains that the compiler lays side by side in the vectors that it has.
-constexpr int kPlainChains = 96;
+template <class T>
+constexpr int kPlainChains = 384 / sizeof(T);
 
 template <class T>
 Burst sum_of(const T* acc, std::size_t rounds) {
   double sum = 0;
-  for (int i = 0; i < kPlainChains; ++i) sum += static_cast<double>(acc[i]);
-  return {2.0 * kPlainChains * static_cast<double>(rounds), sum};
+  for (int i = 0; i < kPlainChains<T>; ++i) sum += static_cast<double>(acc[i]);
+  return {2.0 * kPlainChains<T> * static_cast<double>(rounds), sum};
 }
 
 template <class T>
 STET_PLAIN Burst fused_plain(std::size_t rounds) {
-  T acc[kPlainChains];
-  for (int i = 0; i < kPlainChains; ++i) acc[i] = static_cast<T>(i);
+  T acc[kPlainChains<T>];
+  for (int i = 0; i < kPlainChains<T>; ++i) acc[i] = static_cast<T>(i);
   for (std::size_t round = 0; round < rounds; ++round) {
     for (T& chain : acc)
       chain = sizeof(T) == 8 ? __builtin_fma(chain, T(0.5), T(0.25)) : __builtin_fmaf(chain, T(0.5), T(0.25));
@@ -153,8 +157,8 @@ STET_PLAIN Burst fused_plain(std::size_t rounds) {
 }
 
 STET_PLAIN Burst integer_plain(std::size_t rounds) {
-  std::uint32_t acc[kPlainChains];
-  for (int i = 0; i < kPlainChains; ++i) acc[i] = static_cast<std::uint32_t>(i);
+  std::uint32_t acc[kPlainChains<std::uint32_t>];
+  for (int i = 0; i < kPlainChains<std::uint32_t>; ++i) acc[i] = static_cast<std::uint32_t>(i);
   for (std::size_t round = 0; round < rounds; ++round) {
     for (std::uint32_t& chain : acc) chain = chain * 3 + 5;
   }
@@ -163,23 +167,32 @@ STET_PLAIN Burst integer_plain(std::size_t rounds) {
 
 #if defined(__x86_64__)
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))) Burst integer_vnni(std::size_t rounds) {
-  constexpr int kRows = 6;  // of four chains: see above
+  // Each chain a variable of its own: g++ 12 keeps an array of them in memory here.
   const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-5);
-  __m512i acc[kRows][4], sum = _mm512_setzero_si512();
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < 4; ++j) acc[i][j] = _mm512_set1_epi32(4 * i + j);
-  }
+  __m512i c0 = a, c1 = a, c2 = a, c3 = a, c4 = a, c5 = a, c6 = a, c7 = a, c8 = a, c9 = a, c10 = a, c11 = a;
   for (std::size_t round = 0; round < rounds; ++round) {
-    for (auto& row : acc) {
-      for (auto& chain : row) chain = _mm512_dpbusd_epi32(chain, a, b);
-    }
+    // "+v" makes twelve equal chains twelve chains still.
+    asm volatile(""
+                 : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7), "+v"(c8), "+v"(c9),
+                   "+v"(c10), "+v"(c11));
+    c0 = _mm512_dpbusd_epi32(c0, a, b);
+    c1 = _mm512_dpbusd_epi32(c1, a, b);
+    c2 = _mm512_dpbusd_epi32(c2, a, b);
+    c3 = _mm512_dpbusd_epi32(c3, a, b);
+    c4 = _mm512_dpbusd_epi32(c4, a, b);
+    c5 = _mm512_dpbusd_epi32(c5, a, b);
+    c6 = _mm512_dpbusd_epi32(c6, a, b);
+    c7 = _mm512_dpbusd_epi32(c7, a, b);
+    c8 = _mm512_dpbusd_epi32(c8, a, b);
+    c9 = _mm512_dpbusd_epi32(c9, a, b);
+    c10 = _mm512_dpbusd_epi32(c10, a, b);
+    c11 = _mm512_dpbusd_epi32(c11, a, b);
   }
-  for (const auto& row : acc) {
-    for (const auto& chain : row) sum = _mm512_add_epi32(sum, chain);
-  }
+  __m512i sum = _mm512_setzero_si512();
+  for (const __m512i c : {c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11}) sum = _mm512_add_epi32(sum, c);
   std::int32_t lanes[16];
   _mm512_storeu_si512(lanes, sum);
-  return {2.0 * 4 * 16 * 4 * kRows * static_cast<double>(rounds), static_cast<double>(lanes[0])};
+  return {2.0 * 4 * 16 * 12 * static_cast<double>(rounds), static_cast<double>(lanes[0])};
 }
 #endif
 
