@@ -4,12 +4,12 @@ namespace stet::kernels {
 
 std::span<const Target> targets() noexcept {
   // Found once; a constant of the machine.
-  static const std::vector<Target> kTargets = [] {
+  static const std::vector<Target> all = [] {
     auto found = simd_targets();
     found.push_back({"ref", "ref", &ref_f32(), &ref_f64()});
     return found;
   }();
-  return kTargets;
+  return all;
 }
 
 }  // namespace stet::kernels
