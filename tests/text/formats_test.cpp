@@ -124,7 +124,8 @@ TEST(VocabFiles, EndOfTextIsSpecialOnlyIfNothingElseIs) {
 
 TEST(VocabFiles, SpecialTokensOfHuggingFacesFiles) {
   auto files = small_files();
-  files.added_tokens = {"added_tokens.json", R"({"[PAD]": 300, "[plain]": 301, "two words \u00e9": 305})"};
+  files.added_tokens = {"added_tokens.json",
+                        R"({"[PAD]": 300, "[SEP]": 310, "[plain]": 301, "two words \u00e9": 305})"};
   files.special_tokens_map = {"special_tokens_map.json",
                               R"({"pad_token": {"content": "[PAD]", "lstrip": false, "special": true},
                                   "bos_token": "<|endoftext|>", "additional_special_tokens": ["two words \u00e9"]})"};
