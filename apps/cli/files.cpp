@@ -90,13 +90,18 @@ Result<void> write_and_rename(const std::filesystem::path& target, std::initiali
   return written;
 }
 
+// Opening a pipe waits for its other end, and Ctrl-C ends the wait.
+Failure not_opened(const std::string& name, int error) {
+  return error == EINTR && interrupted() ? fail(Code::interrupted, "interrupted") : refused(name, error);
+}
+
 }  // namespace
 
 Result<std::string> read_input(const std::string& path) {
   const bool from_stdin = path == "-";
   const std::string name = from_stdin ? "stdin" : path;
   Descriptor file(from_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));  // NOLINT(*-vararg)
-  if (file.get() < 0) return refused(name, errno);
+  if (file.get() < 0) return not_opened(name, errno);
   std::string text;
   for (;;) {
     const std::size_t size = text.size(), more = std::size_t{64} << 10;
@@ -125,7 +130,7 @@ Result<void> write_file(const std::string& path, std::initializer_list<std::stri
   if (path == "-") return write_parts(STDOUT_FILENO, "stdout", parts);
   if (!exists_but_special(path)) return write_and_rename(resolve(path), parts);
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));  // NOLINT(*-vararg)
-  if (file.get() < 0) return refused(path, errno);
+  if (file.get() < 0) return not_opened(path, errno);
   auto written = write_parts(file.get(), path, parts);
   if (::close(file.release()) != 0 && written) written = refused(path, errno);
   return written;

@@ -113,7 +113,7 @@ void add_generate(CLI::App& app, Run& run) {
   sub->add_flag("--ignore-eos", flags->request.ignore_eos, "Go on after the model's end token");
   add_engine_flags(*sub, flags->model);
   auto* prompts = add_text(
-      *sub, "--prompts", [flags](std::string file) { flags->prompts = std::move(file); },
+      *sub, "--prompts", [flags](std::string file) { flags->prompts = file_named("--prompts", std::move(file)); },
       "Read prompts from a JSONL file and decode them together; - is stdin");
   prompts->type_name("FILE");
   for (const char* other : {"PROMPT", "--file", "--ids"}) prompts->excludes(sub->get_option(other));

@@ -30,6 +30,11 @@ void add_choice(CLI::App& app, const std::string& name, T& target,
 
 }  // namespace
 
+std::string file_named(const char* flag, std::string file) {
+  if (file.empty()) throw CLI::ValidationError(flag, "must name a file, not ''");
+  return file;
+}
+
 CLI::Option* add_text(CLI::App& app, const std::string& name, std::function<void(std::string)> set,
                       const std::string& help) {
   CLI::callback_t callback = [set = std::move(set)](const CLI::results_t& results) {

@@ -19,6 +19,9 @@ bool parse_number(std::string_view text, T& value) noexcept {
   return result.ec == std::errc{} && result.ptr == text.data() + text.size();
 }
 
+/// `file`, or a usage error of `flag` when it is empty.
+std::string file_named(const char* flag, std::string file);
+
 /// A flag or argument that takes one string, empty and odd ones included. (CLI11's own conversions read "{}" and "010"
 /// otherwise than a user means them.)
 CLI::Option* add_text(CLI::App& app, const std::string& name, std::function<void(std::string)> set,

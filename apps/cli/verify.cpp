@@ -161,7 +161,7 @@ void add_verify(CLI::App& app, Run& run) {
   add_model_flag(*sub, flags->model);
   add_dtype_flag(*sub, flags->model);
   auto* tokens = add_number(*sub, "--tokens", flags->options.tokens, from_to<std::int64_t>(1, std::int64_t{1} << 40),
-                            "Longest sequence (default: the model's context, at most 128)");
+                            "Longest sequence, 4 to the model's context (default: the context, at most 128)");
   auto* budget = add_number<double>(
       *sub, "--budget", flags->options.budget_seconds,
       {"a finite number above 0", [](double s) { return s > 0 && s <= std::numeric_limits<double>::max(); }},
@@ -176,7 +176,7 @@ void add_verify(CLI::App& app, Run& run) {
       "Damage one side of each pair, to see it caught");
   plant->type_name("flip-bit|stale-row");
   auto* golden = add_text(
-      *sub, "--golden", [flags](std::string file) { flags->golden = std::move(file); },
+      *sub, "--golden", [flags](std::string file) { flags->golden = file_named("--golden", std::move(file)); },
       "Instead: compare the model with published ids and logits (docs/json.md)");
   golden->type_name("FILE")->excludes(tokens)->excludes(budget)->excludes(plant);
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");

@@ -21,6 +21,11 @@ class Buffer {
   /// Uninitialised. Code::capacity names the size when the system refuses.
   static Result<Buffer> allocate(std::size_t bytes);
 
+  /// Asks for pages of 2 MB, before the first use: for what is streamed from end to end again and again. Only whole
+  /// ones inside the buffer, so that no memory is held beyond it; a refusal changes nothing but speed. Not for memory
+  /// that is used here and there: each touch would hold 2 MB.
+  void prefer_huge_pages() noexcept;
+
   std::byte* data() noexcept { return data_.get(); }
   const std::byte* data() const noexcept { return data_.get(); }
   std::size_t size() const noexcept { return size_; }

@@ -92,6 +92,7 @@ Result<Packed> Packed::allocate(DType type, int in, int out) {
   auto buffer = base::Buffer::allocate(bytes(type, in, out));
   if (!buffer) return pass(buffer);
   packed.data_ = std::move(*buffer);
+  packed.data_.prefer_huge_pages();  // fewer faults to fill them, fewer translations to stream them for every token
   // Only the padding needs zeros; everything else is set by the loader. Padded quants have any value: their scale is 0.
   if (out % panel_width(type) != 0) {
     std::memset(packed.data_.data() + packed.data_.size() - packed.panel_bytes(), 0, packed.panel_bytes());

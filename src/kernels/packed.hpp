@@ -48,8 +48,8 @@ class Packed {
   DType type() const noexcept { return type_; }
   int in() const noexcept { return in_; }
   int out() const noexcept { return out_; }
-  int groups() const noexcept { return (in_ + group_size(type_) - 1) / group_size(type_); }
-  int panels() const noexcept { return (out_ + panel_width(type_) - 1) / panel_width(type_); }
+  int groups() const noexcept { return blocks(in_, group_size(type_)); }
+  int panels() const noexcept { return blocks(out_, panel_width(type_)); }
   std::size_t panel_bytes() const noexcept { return static_cast<std::size_t>(groups()) * group_bytes(type_); }
   const std::byte* panel(int p) const noexcept { return data_.data() + static_cast<std::size_t>(p) * panel_bytes(); }
 
@@ -67,6 +67,7 @@ class Packed {
   void get_output(int n, std::span<T> column) const noexcept;
 
  private:
+  static constexpr int blocks(int n, int size) noexcept { return n / size + (n % size != 0 ? 1 : 0); }
   std::byte* group(int p, int g) noexcept {
     return data_.data() + static_cast<std::size_t>(p) * panel_bytes() +
            static_cast<std::size_t>(g) * group_bytes(type_);

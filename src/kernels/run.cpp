@@ -22,15 +22,15 @@ Range tile(std::size_t index, int size, int end) {
 }
 
 std::size_t tiles(int n, int size) {
-  return static_cast<std::size_t>((n + size - 1) / size);
+  return (static_cast<std::size_t>(n) + static_cast<std::size_t>(size) - 1) / static_cast<std::size_t>(size);
 }
 
 }  // namespace
 
 std::size_t quantized_bytes(DType weights, int rows, int in) noexcept {
   if (group_size(weights) == 1) return 0;
-  const auto groups = static_cast<std::size_t>((in + group_size(weights) - 1) / group_size(weights));
-  const auto n = static_cast<std::size_t>(rows) * groups;
+  const auto size = static_cast<std::size_t>(group_size(weights));
+  const std::size_t n = static_cast<std::size_t>(rows) * ((static_cast<std::size_t>(in) + size - 1) / size);
   return base::align_up(n * sizeof(float)) + base::align_up(n * sizeof(std::int32_t)) +
          n * static_cast<std::size_t>(group_size(weights));
 }
@@ -40,7 +40,7 @@ namespace {
 QuantizedRows carve(DType weights, int rows, int in, std::byte* scratch) {
   QuantizedRows q;
   q.group = group_size(weights);
-  q.groups = (in + q.group - 1) / q.group;
+  q.groups = in / q.group + (in % q.group != 0 ? 1 : 0);
   const auto n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(q.groups);
   q.scales = reinterpret_cast<float*>(scratch);
   q.sums = reinterpret_cast<std::int32_t*>(scratch + base::align_up(n * sizeof(float)));

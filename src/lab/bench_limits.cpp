@@ -54,6 +54,7 @@ Result<void> LimitsMeter::reserve(std::size_t bytes) {
   auto buffer = base::Buffer::allocate(bytes);
   if (!buffer) return pass(buffer);
   buffer_ = std::move(*buffer);
+  buffer_.prefer_huge_pages();  // as the weights have them
   // Pages that nobody wrote to are all the same one.
   const std::size_t part = buffer_.size() / static_cast<std::size_t>(on_.pool->threads());
   on_.pool->run(static_cast<std::size_t>(on_.pool->threads()),

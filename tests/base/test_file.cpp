@@ -59,6 +59,15 @@ TEST_F(FileTest, RefusesATextBeyondTheLimit) {
   EXPECT_EQ(*read_text(write("")), "");
 }
 
+TEST(Buffer, HugePagesAreAskedForInsideItAlone) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{3} << 20, (std::size_t{9} << 20) + 7}) {
+    auto buffer = std::move(*Buffer::allocate(bytes));
+    buffer.prefer_huge_pages();
+    std::fill_n(buffer.data(), bytes, std::byte{1});
+  }
+  Buffer().prefer_huge_pages();
+}
+
 TEST(Buffer, IsAlignedAndRefusesWhatCannotBe) {
   auto buffer = Buffer::allocate(100);
   ASSERT_TRUE(buffer);

@@ -1,6 +1,7 @@
 """Ctrl-C: the text so far, the summary, exit code 130."""
 
 import json
+import os
 import signal
 import subprocess
 import unittest
@@ -60,6 +61,15 @@ class Interrupt(ProgramTest):
         self.assertRegex(process.stderr.read().decode(), r"\Astet: [^\n]*interrupted\n\Z")
         process.stdout.close()
         process.stderr.close()
+
+    def test_while_opening_a_pipe_that_nobody_writes(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for flags in (["generate", "--file", pipe], ["generate", "--prompts", pipe]):
+            process = start(*flags)
+            self.interrupt(process)
+            code, out, err = self.end(process)
+            self.assertEqual((code, out), (130, b""), flags)
 
     def test_logits_leave_no_file(self):
         process = start("logits", "-m", LONG, "--ids", LONG_PROMPT, "--chunk", 16, "--threads", TEAM, "-o", self.folder / "a.npy")

@@ -25,6 +25,10 @@ class Usage(ProgramTest):
             self.assertTrue(version[field], field)
         self.assertIsInstance(version["numerics"], int)
 
+    def test_an_empty_name_is_no_absent_one(self):
+        self.fails(2, ["generate", "--prompts", ""], "--prompts", "must name a file")
+        self.fails(2, ["verify", "--golden", ""], "--golden", "must name a file")
+
     def test_commands(self):
         self.fails(2, [], "command")
         self.fails(2, ["generat"], "generat", "--help")

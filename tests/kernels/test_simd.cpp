@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/kernels.hpp"
+#include "kernels/run.hpp"
 
 namespace stet::kernels {
 namespace {
@@ -304,6 +304,12 @@ TYPED_TEST(Simd, Add) {
     table->add(x, y);
     EXPECT_TRUE(same(y, expected)) << "another target";
   }
+}
+
+TEST(QuantizedBytes, DoNotOverflowForTheLargestSizes) {
+  // 2^31 - 1 inputs of one row are 2^25 groups of 64: a scale, a sum and 64 quants each.
+  EXPECT_EQ(quantized_bytes(DType::int8, 1, 2147483647), (std::size_t{1} << 25) * (4 + 4 + 64));
+  EXPECT_EQ(quantized_bytes(DType::f32, 1000, 1000), 0U);
 }
 
 // Attention over a sequence in cells, shuffled, NaN wherever no row is.
