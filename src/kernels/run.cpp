@@ -9,8 +9,9 @@
 namespace stet::kernels {
 namespace {
 
-// Rows that reuse a panel, or its widened copy, while it is in the cache. More rows than this are cut into equal parts.
-constexpr int kMostRows = 264;
+// Rows that reuse a panel, or its widened copy, while it is in the cache. More than the most are cut into equal parts,
+// and fewer where a thread would have less than so many tasks.
+constexpr int kMostRows = 528, kLeastRows = 24, kTasks = 4;
 constexpr int kKernelRows = 6;  // a part is a multiple of the kernels' tile
 constexpr int kQueryTile = 24;  // a multiple of the kernels' tile of 6
 constexpr int kQuantizeTile = 4;
@@ -67,12 +68,14 @@ bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* 
       if (!finite.load()) return false;
     }
   }
-  const int parts = (rows + kMostRows - 1) / kMostRows;
-  const int part = ((rows + parts - 1) / parts + kKernelRows - 1) / kKernelRows * kKernelRows;
-  const std::size_t row_tiles = tiles(rows, part);
-  // Rows are the inner index: neighbouring tasks share a panel.
-  on.pool->run(row_tiles * static_cast<std::size_t>(op.w->panels()), [&](std::size_t i) {
-    table.matmul(op, tile(i % row_tiles, part, rows), tile(i / row_tiles, 1, op.w->panels()));
+  const int panels = op.w->panels(), threads = on.pool->threads();
+  const std::size_t parts = std::max(tiles(rows, kMostRows), tiles(kTasks * threads, panels));
+  const int even = static_cast<int>((static_cast<std::size_t>(rows) + parts - 1) / parts);
+  const int part = std::max(kLeastRows, (even + kKernelRows - 1) / kKernelRows * kKernelRows);
+  // Panels are the inner index: while they pass, the activations of a part stay in a cache that all threads share.
+  on.pool->run(tiles(rows, part) * static_cast<std::size_t>(panels), [&](std::size_t i) {
+    const std::size_t panel = i % static_cast<std::size_t>(panels);
+    table.matmul(op, tile(i / static_cast<std::size_t>(panels), part, rows), tile(panel, 1, panels));
   });
   return true;
 }
