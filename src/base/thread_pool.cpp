@@ -59,51 +59,69 @@ void wait_while(const std::atomic<T>& value, T old) noexcept {
 
 }  // namespace
 
-// A region is one word: its number above, the tasks that nobody has taken yet below. Taking one is a compare-and-swap
-// of that word, so a thread that slept through a region can take nothing of it, and the region ends when its tasks are
-// done, whether or not every thread woke up for it.
+// Each thread has a range of neighbouring tasks, so that it streams through its own part of the memory; a thread that
+// is done takes the last of another's. A range is one word, its begin above and its end below, and taking a task is a
+// compare-and-swap of it. Whoever succeeds has a task of the region that runs now, even if it slept through some: the
+// index is in the word, the region cannot end before this task does, and what belongs to a region is there before its
+// first range.
 struct ThreadPool::Team {
-  alignas(64) std::atomic<std::uint64_t> region{0};
+  struct alignas(64) Share {
+    std::atomic<std::uint64_t> left{0};
+  };
+  explicit Team(int threads) : shares(static_cast<std::size_t>(threads)) {}
+
+  std::vector<Share> shares;  // the caller's first
+  alignas(64) std::atomic<std::uint32_t> region{0};
   alignas(64) std::atomic<std::size_t> unfinished{0};
   std::atomic<const std::function<void(std::size_t)>*> task{nullptr};
-  std::atomic<std::size_t> tasks{0};
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
   std::optional<cpu_set_t> caller_cpus;  // before it was pinned
 
-  static constexpr std::uint64_t kUntaken = 0xffff'ffff;
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  static std::uint64_t range(std::uint64_t begin, std::uint64_t end) { return begin << 32 | end; }
 
-  // Takes tasks until none is left; returns the word that said so.
-  std::uint64_t work_off() {
-    std::uint64_t now = region.load(std::memory_order_acquire);
-    while ((now & kUntaken) != 0) {
-      if (!region.compare_exchange_weak(now, now - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-      // The region cannot end before this task does, so what belongs to it cannot change.
-      const std::size_t index = tasks.load(std::memory_order_relaxed) - (now & kUntaken);
-      (*task.load(std::memory_order_relaxed))(index);
-      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
-      now = region.load(std::memory_order_acquire);
+  // A task of this share, or kNone.
+  static std::size_t take(Share& share, bool last) {
+    std::uint64_t left = share.left.load(std::memory_order_acquire);
+    while (true) {
+      const std::uint64_t begin = left >> 32, end = left & 0xffff'ffff;
+      if (begin >= end) return kNone;
+      const std::uint64_t next = last ? range(begin, end - 1) : range(begin + 1, end);
+      if (share.left.compare_exchange_weak(left, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        return last ? end - 1 : begin;
+      }
     }
-    return now;
   }
 
-  void worker() {
+  // Runs tasks until none is left: those of thread `me`, then others'.
+  void work_off(std::size_t me) {
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      Share& share = shares[(me + i) % shares.size()];
+      for (std::size_t index; (index = take(share, i > 0)) != kNone; ++done) {
+        (*task.load(std::memory_order_relaxed))(index);
+      }
+    }
+    if (done > 0 && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done) unfinished.notify_one();
+  }
+
+  void worker(std::size_t me) {
     while (true) {
-      // `stop` is set before the region that announces it opens, so it is seen with that region or before it.
-      const std::uint64_t seen = work_off();
+      const std::uint32_t seen = region.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
+      work_off(me);
       wait_while(region, seen);
     }
   }
 
-  void open(std::size_t n) {
-    const std::uint64_t next = (region.load(std::memory_order_relaxed) >> 32) + 1;
-    region.store(next << 32 | n, std::memory_order_release);
+  void announce() {
+    region.fetch_add(1, std::memory_order_acq_rel);
     region.notify_all();
   }
 };
 
-ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::make_unique<Team>()) {
+ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::make_unique<Team>(threads)) {
   const cpu_set_t allowed = allowed_cpus();
   const int cpus = CPU_COUNT(&allowed);
   pin = pin && cpus > 0;
@@ -115,7 +133,7 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::ma
     try {
       team_->workers.emplace_back([team = team_.get(), pin, allowed, cpus, i] {
         if (pin) stay_on(allowed, i % cpus);
-        team->worker();
+        team->worker(static_cast<std::size_t>(i));
       });
     } catch (const std::exception&) {
       // The system starts no more: those that run do all the work, to the same bits.
@@ -127,7 +145,7 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::ma
 
 ThreadPool::~ThreadPool() {
   team_->stop.store(true, std::memory_order_release);
-  team_->open(0);
+  team_->announce();
   for (auto& worker : team_->workers) worker.join();
   if (team_->caller_cpus) (void)sched_setaffinity(0, sizeof(cpu_set_t), &*team_->caller_cpus);
 }
@@ -138,10 +156,13 @@ void ThreadPool::run(std::size_t tasks, const std::function<void(std::size_t)>& 
     return;
   }
   team_->task.store(&task, std::memory_order_relaxed);
-  team_->tasks.store(tasks, std::memory_order_relaxed);
   team_->unfinished.store(tasks, std::memory_order_relaxed);
-  team_->open(tasks);
-  team_->work_off();
+  const auto threads = static_cast<std::size_t>(threads_);
+  for (std::size_t i = 0; i < threads; ++i) {
+    team_->shares[i].left.store(Team::range(tasks * i / threads, tasks * (i + 1) / threads), std::memory_order_release);
+  }
+  team_->announce();
+  team_->work_off(0);
   for (std::size_t left; (left = team_->unfinished.load(std::memory_order_acquire)) != 0;) {
     wait_while(team_->unfinished, left);
   }

@@ -47,6 +47,7 @@ struct Matmul {
   T* y = nullptr;
   std::size_t y_stride = 0;
   QuantizedRows quantized{};
+  bool onwards = false;  // the caller's next call is likely to be for the panels after these: a hint to prefetch
 };
 
 /// y = (x - mean) / sqrt(variance + epsilon) x gain + bias over each row of `width`. Rule 2. x and y may be the same.

@@ -72,6 +72,7 @@ bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* 
   const std::size_t parts = std::max(tiles(rows, kMostRows), tiles(kTasks * threads, panels));
   const int even = static_cast<int>((static_cast<std::size_t>(rows) + parts - 1) / parts);
   const int part = std::max(kLeastRows, (even + kKernelRows - 1) / kKernelRows * kKernelRows);
+  op.onwards = true;
   // Panels are the inner index: while they pass, the activations of a part stay in a cache that all threads share.
   on.pool->run(tiles(rows, part) * static_cast<std::size_t>(panels), [&](std::size_t i) {
     const std::size_t panel = i % static_cast<std::size_t>(panels);
