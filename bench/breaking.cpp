@@ -55,6 +55,7 @@ Result<RowMajor> row_major(const Packed& keep, const std::vector<float>& values)
   auto weights = base::Buffer::allocate(in * out * static_cast<std::size_t>(bits_of(w.type)) / 8 + 64);
   if (!weights) return pass(weights);
   w.weights = std::move(*weights);
+  w.weights.prefer_huge_pages();
   const int group = kernels::group_size(w.type);
   if (group > 1) {
     auto scales = base::Buffer::allocate(out * in / static_cast<std::size_t>(group) * 2 + 64);

@@ -106,6 +106,7 @@ class Bench {
       auto allocated = base::Buffer::allocate(bytes);
       if (!allocated) return pass(allocated);
       *buffer = std::move(*allocated);
+      buffer->prefer_huge_pages();
       std::fill_n(buffer->data(), bytes, std::byte{0});
     }
     fill({x_.as<float>(), wide}, 99, 1.0F);

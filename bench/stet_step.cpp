@@ -259,6 +259,7 @@ class Stepper {
       auto buffer = base::Buffer::allocate(bytes);
       if (!buffer) return pass(buffer);
       probed_ = std::move(*buffer);
+      probed_.prefer_huge_pages();  // as the weights have them
       std::fill_n(probed_.as<unsigned char>(), bytes, static_cast<unsigned char>(1));
     }
     const Peaks p = peaks(*pool_);

@@ -14,6 +14,7 @@ namespace {
 constexpr int kMostRows = 528, kLeastRows = 24, kTasks = 4;
 constexpr int kKernelRows = 6;  // a part is a multiple of the kernels' tile
 constexpr int kQueryTile = 24;  // a multiple of the kernels' tile of 6
+constexpr int kNormTile = 4;    // rows that the kernels take together
 constexpr int kQuantizeTile = 4;
 constexpr std::size_t kActivateTile = 4096;
 
@@ -82,9 +83,18 @@ bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* 
 }
 
 template <class T>
-void run_layer_norm(const Compute& on, const LayerNorm<T>& op, int rows) {
-  on.pool->run(tiles(rows, kQueryTile),
-               [&](std::size_t i) { on.target->table<T>().layer_norm(op, tile(i, kQueryTile, rows)); });
+void run_add_layer_norm(const Compute& on, const T* addend, T* x, const LayerNorm<T>& given, int rows) {
+  LayerNorm<T> op = given;
+  op.x = x;
+  const auto& table = on.target->table<T>();
+  on.pool->run(tiles(rows, kNormTile), [&](std::size_t i) {
+    const Range some = tile(i, kNormTile, rows);
+    for (int r = some.begin; addend != nullptr && r < some.end; ++r) {
+      const std::size_t at = static_cast<std::size_t>(r) * op.x_stride;
+      table.add({addend + at, static_cast<std::size_t>(op.width)}, {x + at, static_cast<std::size_t>(op.width)});
+    }
+    table.layer_norm(op, some);
+  });
 }
 
 template <class T>
@@ -114,8 +124,8 @@ void run_attend(const Compute& on, std::span<const Attend<T>> slices) {
 
 template bool run_matmul(const Compute&, const Matmul<float>&, int, std::byte*);
 template bool run_matmul(const Compute&, const Matmul<double>&, int, std::byte*);
-template void run_layer_norm(const Compute&, const LayerNorm<float>&, int);
-template void run_layer_norm(const Compute&, const LayerNorm<double>&, int);
+template void run_add_layer_norm(const Compute&, const float*, float*, const LayerNorm<float>&, int);
+template void run_add_layer_norm(const Compute&, const double*, double*, const LayerNorm<double>&, int);
 template void run_activate(const Compute&, Activation, std::span<float>);
 template void run_activate(const Compute&, Activation, std::span<double>);
 template void run_attend(const Compute&, std::span<const Attend<float>>);

@@ -22,8 +22,10 @@ std::size_t quantized_bytes(DType weights, int rows, int in) noexcept;
 template <class T>
 bool run_matmul(const Compute& on, const Matmul<T>& op, int rows, std::byte* scratch);
 
+/// x += addend (null: nothing), then op.y = the LayerNorm of x, both row by row in one region. Rows of x and addend are
+/// op.x_stride apart; op.x is ignored. y may be x or addend.
 template <class T>
-void run_layer_norm(const Compute& on, const LayerNorm<T>& op, int rows);
+void run_add_layer_norm(const Compute& on, const T* addend, T* x, const LayerNorm<T>& op, int rows);
 
 template <class T>
 void run_activate(const Compute& on, Activation activation, std::span<T> x);

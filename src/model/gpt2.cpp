@@ -101,9 +101,11 @@ class Gpt2 final : public Model {
  private:
   Result<void> embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
                      T* x) const;
-  Result<void> attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a) const;
-  Result<void> mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const;
-  void norm(const kernels::Compute& on, const Norm<T>& norm, const T* x, int rows, T* y) const;
+  // Each leaves what is to be added to the residual stream in `addend`, for the norm that follows to add.
+  Result<void> attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a,
+                         const T*& addend) const;
+  Result<void> mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a, const T*& addend) const;
+  void norm(const kernels::Compute& on, const Norm<T>& norm, const T* addend, T* x, int rows, T* y) const;
   Result<void> linear(const kernels::Compute& on, const Matmul<T>& op, int rows, const Activations<T>& a,
                       const char* what) const;
   const Packed& head() const { return config_.tied_head ? token_embedding_ : head_; }
@@ -123,17 +125,20 @@ Result<void> Gpt2<T>::forward(const kernels::Compute& on, Step& step, std::span<
   const int rows = static_cast<int>(ids.size());
   const Activations<T> a(config_, weights_, rows, &workspace);
   if (auto ok = embed(on, step.slices(), ids, a.x); !ok) return ok;
+  const T* addend = nullptr;
   for (int layer = 0; layer < config_.layers; ++layer) {
-    if (auto ok = attention(on, step, layer, rows, a); !ok) return ok;
-    if (auto ok = mlp(on, layer, rows, a); !ok) return ok;
+    if (auto ok = attention(on, step, layer, rows, a, addend); !ok) return ok;
+    if (auto ok = mlp(on, layer, rows, a, addend); !ok) return ok;
   }
   // Only the rows whose logits are wanted go through the last norm and the head, the largest matrix of a small model.
   const int wanted = static_cast<int>(out.rows.size());
   for (int i = 0; i < wanted; ++i) {
-    std::copy_n(a.x + static_cast<std::size_t>(out.rows[static_cast<std::size_t>(i)]) * a.width, a.width,
-                a.h + static_cast<std::size_t>(i) * a.width);
+    const std::size_t row = static_cast<std::size_t>(out.rows[static_cast<std::size_t>(i)]) * a.width;
+    T* to = a.wide_rows + static_cast<std::size_t>(i) * a.width;
+    std::copy_n(a.x + row, a.width, to);
+    if (addend != nullptr) on.target->table<T>().add({addend + row, a.width}, {to, a.width});
   }
-  norm(on, norm_f_, a.h, wanted, a.h);
+  norm(on, norm_f_, nullptr, a.wide_rows, wanted, a.h);
   const Matmul<T> op{
       a.h, a.width, &head(), nullptr, reinterpret_cast<T*>(out.data), static_cast<std::size_t>(config_.vocab)};
   return linear(on, op, wanted, a, "the head");
@@ -143,31 +148,33 @@ template <class T>
 Result<void> Gpt2<T>::embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
                             T* x) const {
   const auto width = static_cast<std::size_t>(config_.width);
+  std::vector<Pos> positions(ids.size());
   for (const Slice& slice : slices) {
     if (slice.first + slice.tokens > config_.context) {
       return fail(Code::invalid_argument, fmt::format("position {} is beyond the model's context of {}",
                                                       slice.first + slice.tokens - 1, config_.context));
     }
-    for (int t = 0; t < slice.tokens; ++t) {
-      const std::size_t row = static_cast<std::size_t>(slice.row) + static_cast<std::size_t>(t);
-      if (ids[row] < 0 || ids[row] >= config_.vocab) {
-        return fail(Code::invalid_argument,
-                    fmt::format("token id {} is not in the vocabulary of {}", ids[row], config_.vocab));
-      }
-      const std::span<T> to(x + row * width, width);
-      token_embedding_.get_output(ids[row], to);
-      on.target->table<T>().add({position_embedding_.data() + static_cast<std::size_t>(slice.first + t) * width, width},
-                                to);
+    std::iota(positions.begin() + slice.row, positions.begin() + slice.row + slice.tokens, slice.first);
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= config_.vocab) {
+      return fail(Code::invalid_argument, fmt::format("token id {} is not in the vocabulary of {}", id, config_.vocab));
     }
   }
+  on.pool->run(ids.size(), [&](std::size_t row) {
+    const std::span<T> to(x + row * width, width);
+    token_embedding_.get_output(ids[row], to);
+    on.target->table<T>().add({position_embedding_.data() + static_cast<std::size_t>(positions[row]) * width, width},
+                              to);
+  });
   return {};
 }
 
 template <class T>
-Result<void> Gpt2<T>::attention(const kernels::Compute& on, Step& step, int layer, int rows,
-                                const Activations<T>& a) const {
+Result<void> Gpt2<T>::attention(const kernels::Compute& on, Step& step, int layer, int rows, const Activations<T>& a,
+                                const T*& addend) const {
   const Layer<T>& w = layers_[static_cast<std::size_t>(layer)];
-  norm(on, w.norm_1, a.x, rows, a.h);
+  norm(on, w.norm_1, addend, a.x, rows, a.h);
   T* qkv = a.wide_rows;  // a row is q | k | v, each `width` long
   if (auto ok = linear(on, op(w.qkv, a.h, a.width, qkv), rows, a, "attention"); !ok) return ok;
 
@@ -194,31 +201,30 @@ Result<void> Gpt2<T>::attention(const kernels::Compute& on, Step& step, int laye
   T* projected = a.wide_rows;  // q, k and v are no longer needed
   if (auto ok = linear(on, op(w.attention_out, a.h, a.width, projected), rows, a, "attention's projection"); !ok)
     return ok;
-  const std::size_t n = static_cast<std::size_t>(rows) * a.width;
-  on.target->table<T>().add({projected, n}, {a.x, n});
+  addend = projected;
   return {};
 }
 
 template <class T>
-Result<void> Gpt2<T>::mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a) const {
+Result<void> Gpt2<T>::mlp(const kernels::Compute& on, int layer, int rows, const Activations<T>& a,
+                          const T*& addend) const {
   const Layer<T>& w = layers_[static_cast<std::size_t>(layer)];
   const auto inner = static_cast<std::size_t>(config_.inner);
-  norm(on, w.norm_2, a.x, rows, a.h);
+  norm(on, w.norm_2, addend, a.x, rows, a.h);
   if (auto ok = linear(on, op(w.up, a.h, a.width, a.wide_rows), rows, a, "the MLP"); !ok) return ok;
   kernels::run_activate<T>(on, config_.activation, {a.wide_rows, static_cast<std::size_t>(rows) * inner});
   if (auto ok = linear(on, op(w.down, a.wide_rows, inner, a.h), rows, a, "the MLP's projection"); !ok) return ok;
-  const std::size_t n = static_cast<std::size_t>(rows) * a.width;
-  on.target->table<T>().add({a.h, n}, {a.x, n});
+  addend = a.h;
   return {};
 }
 
 template <class T>
-void Gpt2<T>::norm(const kernels::Compute& on, const Norm<T>& norm, const T* x, int rows, T* y) const {
+void Gpt2<T>::norm(const kernels::Compute& on, const Norm<T>& norm, const T* addend, T* x, int rows, T* y) const {
   const auto width = static_cast<std::size_t>(config_.width);
-  kernels::run_layer_norm(on,
-                          LayerNorm<T>{x, width, norm.gain.data(), norm.bias.data(),
-                                       static_cast<T>(config_.norm_epsilon), config_.width, y, width},
-                          rows);
+  kernels::run_add_layer_norm(on, addend, x,
+                              LayerNorm<T>{nullptr, width, norm.gain.data(), norm.bias.data(),
+                                           static_cast<T>(config_.norm_epsilon), config_.width, y, width},
+                              rows);
 }
 
 template <class T>

@@ -31,6 +31,7 @@ template <class D>
 struct VectorExponential {
   Bits<D> n;
   hn::Vec<D> m;
+  hn::Vec<D> whole;  // n as a number
 };
 
 template <class D, class V = hn::Vec<D>>
@@ -44,23 +45,46 @@ HWY_INLINE VectorExponential<D> reduce_exp(D d, V x) {
   V r = hn::MulAdd(n, hn::Set(d, -C::kLn2High), x);
   r = hn::MulAdd(n, hn::Set(d, -C::kLn2Low), r);
   const V m = hn::MulAdd(hn::Mul(r, r), horner(d, C::kExpm1, r), r);
-  return {hn::Sub(hn::BitCast(du, shifted), hn::BitCast(du, round)), m};
+  return {hn::Sub(hn::BitCast(du, shifted), hn::BitCast(du, round)), m, n};
+}
+
+// (1 + m) x 2^n, rounded once.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V scale_exp(D d, const VectorExponential<D>& e) {
+  using T = hn::TFromD<D>;
+  const V y = hn::Add(hn::Set(d, T(1)), e.m);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (sizeof(T) == 8) {
+    return V{_mm512_scalef_pd(y.raw, e.whole.raw)};
+  } else {
+    return V{_mm512_scalef_ps(y.raw, e.whole.raw)};
+  }
+#else
+  // In two steps, for 2^n alone may be no normal number.
+  using C = ref::MathConstants<T>;
+  const hn::RebindToUnsigned<D> du;
+  const auto biased = hn::Add(e.n, hn::Set(du, 2 * C::kBias));
+  const auto first = hn::ShiftRight<1>(biased);
+  const auto second = hn::Sub(biased, first);
+  return hn::Mul(hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<C::kFractionBits>(first))),
+                 hn::BitCast(d, hn::ShiftLeft<C::kFractionBits>(second)));
+#endif
 }
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp(D d, V x) {
-  using T = hn::TFromD<D>;
-  using C = ref::MathConstants<T>;
-  const hn::RebindToUnsigned<D> du;
+  using C = ref::MathConstants<hn::TFromD<D>>;
   const V low = hn::Set(d, C::kExpLow), high = hn::Set(d, C::kExpHigh);
   V clamped = hn::IfThenElse(hn::Lt(x, low), low, x);
   clamped = hn::IfThenElse(hn::Gt(clamped, high), high, clamped);
-  const auto e = reduce_exp(d, clamped);
-  const auto biased = hn::Add(e.n, hn::Set(du, 2 * C::kBias));
-  const auto first = hn::ShiftRight<1>(biased);
-  const auto second = hn::Sub(biased, first);
-  const V y = hn::Mul(hn::Add(hn::Set(d, T(1)), e.m), hn::BitCast(d, hn::ShiftLeft<C::kFractionBits>(first)));
-  return hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<C::kFractionBits>(second)));
+  return scale_exp(d, reduce_exp(d, clamped));
+}
+
+// exp of a number that is not above 0, or NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_of_nonpositive(D d, V x) {
+  const V low = hn::Set(d, ref::MathConstants<hn::TFromD<D>>::kExpLow);
+  return scale_exp(d, reduce_exp(d, hn::IfThenElse(hn::Lt(x, low), low, x)));
 }
 
 template <class D>

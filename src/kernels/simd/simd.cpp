@@ -47,6 +47,7 @@ inline constexpr int kTileVecs = 4;
 inline constexpr int kRowVecs = 8;
 
 inline constexpr int kLanes = 16;
+inline constexpr int kNormRows = 4;
 inline constexpr Pos kBlock = 512;
 
 // What the arithmetic sees of stored numbers: themselves, or 16-bit ones widened exactly.
@@ -483,42 +484,62 @@ HWY_INLINE T tree_sum(T* lane) {
   return lane[0];
 }
 
-template <class T>
-void layer_norm(const LayerNorm<T>& op, Range rows) {
+// The sums of a row are chains: several rows at once keep the units busy.
+template <class T, int kRows>
+HWY_INLINE void layer_norm_rows(const LayerNorm<T>& op, int row) {
   const D<T> d;
   const int whole = op.width / kLanes * kLanes;
+  const T* x[kRows];
+  T scale[kRows];
+  V<T> acc[kRows][kLaneVecs<T>], means[kRows];
   HWY_ALIGN T lane[kLanes];
-  for (int r = rows.begin; r < rows.end; ++r) {
-    const T* x = op.x + static_cast<std::size_t>(r) * op.x_stride;
-    T* y = op.y + static_cast<std::size_t>(r) * op.y_stride;
-    V<T> acc[kLaneVecs<T>];
-    for (auto& a : acc) a = hn::Zero(d);
-    for (int i = 0; i < whole; i += kLanes) {
-      for (int v = 0; v < kLaneVecs<T>; ++v) acc[v] = hn::Add(acc[v], hn::LoadU(d, x + i + v * kN<T>));
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = op.x + static_cast<std::size_t>(row + r) * op.x_stride;
+    for (auto& a : acc[r]) a = hn::Zero(d);
+  }
+  for (int i = 0; i < whole; i += kLanes) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kLaneVecs<T>; ++v) acc[r][v] = hn::Add(acc[r][v], hn::LoadU(d, x[r] + i + v * kN<T>));
     }
-    for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[v], d, lane + v * kN<T>);
-    for (int i = whole; i < op.width; ++i) lane[i - whole] = lane[i - whole] + x[i];
-    const T mean = tree_sum(lane) / static_cast<T>(op.width);
-
-    const V<T> means = hn::Set(d, mean);
-    for (auto& a : acc) a = hn::Zero(d);
-    for (int i = 0; i < whole; i += kLanes) {
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[r][v], d, lane + v * kN<T>);
+    for (int i = whole; i < op.width; ++i) lane[i - whole] = lane[i - whole] + x[r][i];
+    means[r] = hn::Set(d, tree_sum(lane) / static_cast<T>(op.width));
+    for (auto& a : acc[r]) a = hn::Zero(d);
+  }
+  for (int i = 0; i < whole; i += kLanes) {
+    for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kLaneVecs<T>; ++v) {
-        const V<T> c = hn::Sub(hn::LoadU(d, x + i + v * kN<T>), means);
-        acc[v] = hn::MulAdd(c, c, acc[v]);
+        const V<T> c = hn::Sub(hn::LoadU(d, x[r] + i + v * kN<T>), means[r]);
+        acc[r][v] = hn::MulAdd(c, c, acc[r][v]);
       }
     }
-    for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[v], d, lane + v * kN<T>);
-    for (int i = whole; i < op.width; ++i) lane[i - whole] = std::fma(x[i] - mean, x[i] - mean, lane[i - whole]);
-    const T scale = T(1) / std::sqrt(tree_sum(lane) / static_cast<T>(op.width) + op.epsilon);
-
-    const V<T> scales = hn::Set(d, scale);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[r][v], d, lane + v * kN<T>);
+    const T mean = hn::GetLane(means[r]);
+    for (int i = whole; i < op.width; ++i) lane[i - whole] = std::fma(x[r][i] - mean, x[r][i] - mean, lane[i - whole]);
+    scale[r] = T(1) / std::sqrt(tree_sum(lane) / static_cast<T>(op.width) + op.epsilon);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    T* y = op.y + static_cast<std::size_t>(row + r) * op.y_stride;
+    const V<T> scales = hn::Set(d, scale[r]);
+    const T mean = hn::GetLane(means[r]);
     for (int i = 0; i < whole; i += kN<T>) {
-      const V<T> c = hn::Mul(hn::Sub(hn::LoadU(d, x + i), means), scales);
+      const V<T> c = hn::Mul(hn::Sub(hn::LoadU(d, x[r] + i), means[r]), scales);
       hn::StoreU(hn::MulAdd(c, hn::LoadU(d, op.gain + i), hn::LoadU(d, op.bias + i)), d, y + i);
     }
-    for (int i = whole; i < op.width; ++i) y[i] = std::fma((x[i] - mean) * scale, op.gain[i], op.bias[i]);
+    for (int i = whole; i < op.width; ++i) y[i] = std::fma((x[r][i] - mean) * scale[r], op.gain[i], op.bias[i]);
   }
+}
+
+template <class T>
+void layer_norm(const LayerNorm<T>& op, Range rows) {
+  constexpr int kTogether = kNormRows;
+  int r = rows.begin;
+  for (; r + kTogether <= rows.end; r += kTogether) layer_norm_rows<T, kTogether>(op, r);
+  for (; r < rows.end; ++r) layer_norm_rows<T, 1>(op, r);
 }
 
 // ---- Elementwise
@@ -612,7 +633,10 @@ HWY_INLINE void score_block(const Head<T>& head, const Queries<T, kRows>& querie
   const Pos vectors = (end - origin + kCell - 1) / kCell * kLaneVecs<T>;
   Pos v = 0;
   for (; v + kVecs <= vectors; v += kVecs) score_vectors<T, kRows, kVecs>(head, queries, origin, v, scale, s);
-  for (; v < vectors; ++v) score_vectors<T, kRows, 1>(head, queries, origin, v, scale, s);
+  for (; v + 4 <= vectors; v += 4) score_vectors<T, kRows, 4>(head, queries, origin, v, scale, s);
+  if (vectors - v == 3) score_vectors<T, kRows, 3>(head, queries, origin, v, scale, s);
+  if (vectors - v == 2) score_vectors<T, kRows, 2>(head, queries, origin, v, scale, s);
+  if (vectors - v == 1) score_vectors<T, kRows, 1>(head, queries, origin, v, scale, s);
 }
 
 template <class T>
@@ -637,7 +661,7 @@ HWY_INLINE Partial<T> softmax_block(T* score, Pos origin, Pos begin, Pos end) {
   for (auto& a : acc) a = hn::Zero(d);
   for (Pos i = from; i < to; i += kCell) {
     for (int v = 0; v < kLaneVecs<T>; ++v) {
-      const V<T> p = exp(d, hn::Sub(hn::Load(d, score + i + v * kN<T>), maxima));
+      const V<T> p = exp_of_nonpositive(d, hn::Sub(hn::Load(d, score + i + v * kN<T>), maxima));
       hn::Store(p, d, score + i + v * kN<T>);
       acc[v] = hn::Add(acc[v], p);
     }
@@ -735,46 +759,79 @@ HWY_INLINE void attend_block(const Head<T>& head, const Queries<T, kRows>& queri
   for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, all_end, end[r], outs + r);
 }
 
+// Blocks' results until they are merged; those of short contexts on the stack.
+template <class T>
+struct Blocks {
+  static constexpr std::size_t kFew = 4, kDims = 128;
+  HWY_ALIGN T few_outs[kFew * kTileRows * kDims];
+  Partial<T> few_partials[kFew * kTileRows];
+  std::vector<T> more_outs;
+  std::vector<Partial<T>> more_partials;
+  T* outs = few_outs;
+  Partial<T>* partials = few_partials;
+
+  void reserve(std::size_t blocks, std::size_t dims) {
+    if (blocks * dims <= kFew * kDims && blocks <= kFew) return;
+    more_outs.resize(std::max(more_outs.size(), blocks * kTileRows * dims));
+    more_partials.resize(std::max(more_partials.size(), blocks * kTileRows));
+    outs = more_outs.data();
+    partials = more_partials.data();
+  }
+};
+
+// Calls f(tag, i) for all dims from i on that the tag's vectors hold: whole vectors, then one by one.
+template <class T, class F>
+HWY_INLINE void for_each_dim(std::size_t dims, const F& f) {
+  std::size_t i = 0;
+  for (; i + kN<T> <= dims; i += kN<T>) f(D<T>(), i);
+  for (; i < dims; ++i) f(hn::CappedTag<T, 1>(), i);
+}
+
 template <class T, int kRows>
-void attend_tile(const Head<T>& head, const Queries<T, kRows>& queries, T scale, std::vector<T>& outs,
-                 std::vector<Partial<T>>& partials, T* const* to) {
+void attend_tile(const Head<T>& head, const Queries<T, kRows>& queries, T scale, Blocks<T>& blocks, T* const* to) {
   const D<T> d;
   const auto dims = static_cast<std::size_t>(head.view->layout->v_dim);
   const Pos first = *std::min_element(queries.begin, queries.begin + kRows) / kBlock;
   const Pos last = (*std::max_element(queries.end, queries.end + kRows) - 1) / kBlock;
-  const auto blocks = static_cast<std::size_t>(last - first + 1);
-  if (outs.size() < blocks * kRows * dims) outs.resize(blocks * kRows * dims);
-  if (partials.size() < blocks * kRows) partials.resize(blocks * kRows);
-  for (std::size_t b = 0; b < blocks; ++b) {
-    attend_block<T, kRows>(head, queries, (first + static_cast<Pos>(b)) * kBlock, scale, partials.data() + b * kRows,
-                           outs.data() + b * kRows * dims);
+  const auto count = static_cast<std::size_t>(last - first + 1);
+  blocks.reserve(count, dims);
+  for (std::size_t b = 0; b < count; ++b) {
+    attend_block<T, kRows>(head, queries, (first + static_cast<Pos>(b)) * kBlock, scale, blocks.partials + b * kRows,
+                           blocks.outs + b * kRows * dims);
   }
   for (int r = 0; r < kRows; ++r) {
+    const auto row = static_cast<std::size_t>(r);
     const auto begin = static_cast<std::size_t>(queries.begin[r] / kBlock - first);
     const auto end = static_cast<std::size_t>((queries.end[r] - 1) / kBlock - first + 1);
-    T maximum = partials[begin * kRows + static_cast<std::size_t>(r)].maximum;
+    T maximum = blocks.partials[begin * kRows + row].maximum;
+    if (end == begin + 1 && std::isfinite(maximum)) {
+      // What follows, for a weight of exp(0) = 1.
+      const T* out = blocks.outs + (begin * kRows + row) * dims;
+      const T sum = blocks.partials[begin * kRows + row].sum;
+      for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
+        hn::StoreU(hn::Div(hn::Add(hn::LoadU(tag, out + i), hn::Zero(tag)), hn::Set(tag, sum)), tag, to[r] + i);
+      });
+      continue;
+    }
     for (std::size_t b = begin; b < end; ++b) {
-      const T m = partials[b * kRows + static_cast<std::size_t>(r)].maximum;
+      const T m = blocks.partials[b * kRows + row].maximum;
       maximum = m > maximum ? m : maximum;
     }
     T sum = 0;
     std::fill_n(to[r], dims, T(0));
     for (std::size_t b = begin; b < end; ++b) {
-      const auto& partial = partials[b * kRows + static_cast<std::size_t>(r)];
-      const T* out = outs.data() + (b * kRows + static_cast<std::size_t>(r)) * dims;
-      const V<T> weights = exp(d, hn::Set(d, partial.maximum - maximum));
-      const T weight = hn::GetLane(weights);
+      const auto& partial = blocks.partials[b * kRows + row];
+      const T* out = blocks.outs + (b * kRows + row) * dims;
+      const T weight = hn::GetLane(exp(d, hn::Set(d, partial.maximum - maximum)));
       sum = std::fma(partial.sum, weight, sum);
-      std::size_t i = 0;
-      for (; i + kN<T> <= dims; i += kN<T>) {
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, out + i), weights, hn::LoadU(d, to[r] + i)), d, to[r] + i);
-      }
-      for (; i < dims; ++i) to[r][i] = std::fma(out[i], weight, to[r][i]);
+      for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
+        hn::StoreU(hn::MulAdd(hn::LoadU(tag, out + i), hn::Set(tag, weight), hn::LoadU(tag, to[r] + i)), tag,
+                   to[r] + i);
+      });
     }
-    const V<T> sums = hn::Set(d, sum);
-    std::size_t i = 0;
-    for (; i + kN<T> <= dims; i += kN<T>) hn::StoreU(hn::Div(hn::LoadU(d, to[r] + i), sums), d, to[r] + i);
-    for (; i < dims; ++i) to[r][i] = to[r][i] / sum;
+    for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
+      hn::StoreU(hn::Div(hn::LoadU(tag, to[r] + i), hn::Set(tag, sum)), tag, to[r] + i);
+    });
   }
 }
 
@@ -787,8 +844,7 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
     return targets().back().table<T>().attend(op, rows, kv_heads);
   }
   const int group = op.heads / layout.kv_heads;
-  std::vector<T> outs;
-  std::vector<Partial<T>> partials;
+  Blocks<T> blocks;
   for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
     const Head<T> head{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
     // Rows of tiles are queries of this KV head: the heads of its group within a row, then the next row.
@@ -807,7 +863,7 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
               op.view.span.window > 0 ? std::max(op.view.first, position + 1 - op.view.span.window) : op.view.first;
           to[j] = op.out + static_cast<std::size_t>(r) * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim;
         }
-        attend_tile<T, kRows>(head, queries, op.scale, outs, partials, to);
+        attend_tile<T, kRows>(head, queries, op.scale, blocks, to);
       });
     }
   }
