@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <system_error>
 
 #include "base/memory.hpp"
 #include "sample/sampler.hpp"
@@ -43,10 +48,60 @@ Result<void> check_memory(const std::string& model, const Memory& need) {
                   model, all, need.weights, need.cache, need.scratch, *available));
 }
 
+namespace {
+
+// The tokenizer of a folder, if it has a vocabulary, read beside the weights: it is a third of the time of a small
+// model on one thread. A folder that cannot be used should not read gigabytes first, so the weights stop when this
+// fails.
+class VocabularyLoad {
+ public:
+  VocabularyLoad() = default;
+  VocabularyLoad(const std::string& folder, int vocab) {
+    if (!has_vocabulary(folder)) return;
+    failed_ = std::make_shared<std::atomic<bool>>(false);
+    const auto read = [folder, vocab, failed = failed_] {
+      auto tokenizer = load(folder, vocab);
+      if (!tokenizer) failed->store(true, std::memory_order_relaxed);
+      return tokenizer;
+    };
+    try {
+      tokenizer_ = std::async(std::launch::async, read);
+    } catch (const std::system_error&) {
+      tokenizer_ = std::async(std::launch::deferred, read);  // the system starts no more threads
+    }
+  }
+
+  bool failed() const noexcept { return failed_ != nullptr && failed_->load(std::memory_order_relaxed); }
+
+  /// Waits for it. Empty: there is none.
+  Result<std::optional<Tokenizer>> result() {
+    if (!tokenizer_.valid()) return std::optional<Tokenizer>();
+    auto tokenizer = tokenizer_.get();
+    if (!tokenizer) return pass(tokenizer);
+    return std::optional<Tokenizer>(std::move(*tokenizer));
+  }
+
+ private:
+  static Result<Tokenizer> load(const std::string& folder, int vocab) {
+    auto tokenizer = Tokenizer::load(folder);
+    if (tokenizer && tokenizer->vocab_size() > vocab) {
+      return fail(Code::corrupt, fmt::format("{}: the tokenizer has ids up to {}, config.json a vocab_size of {}",
+                                             folder, tokenizer->vocab_size() - 1, vocab));
+    }
+    return tokenizer;
+  }
+
+  std::shared_ptr<std::atomic<bool>> failed_;
+  std::future<Result<Tokenizer>> tokenizer_;
+};
+
+}  // namespace
+
 Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bool(double)>& progress) {
   if (auto ok = check_cpu(); !ok) return pass(ok);
   Loaded loaded;
   loaded.name = spec;
+  VocabularyLoad vocabulary;
   std::unique_ptr<weights::Source> source;
   ModelConfig config;
   if (weights::is_random(spec)) {
@@ -58,16 +113,7 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
     auto read = weights::read_config(spec);
     if (!read) return pass(read);
     config = *read;
-    // The vocabulary first: it is small, and a folder that cannot be used should say so before gigabytes are read.
-    if (has_vocabulary(spec)) {
-      auto tokenizer = Tokenizer::load(spec);
-      if (!tokenizer) return pass(tokenizer);
-      if (tokenizer->vocab_size() > config.vocab) {
-        return fail(Code::corrupt, fmt::format("{}: the tokenizer has ids up to {}, config.json a vocab_size of {}",
-                                               spec, tokenizer->vocab_size() - 1, config.vocab));
-      }
-      loaded.tokenizer = std::move(*tokenizer);
-    }
+    vocabulary = VocabularyLoad(spec, config.vocab);
     auto opened = weights::open_safetensors(spec);
     if (!opened) return pass(opened);
     source = std::move(*opened);
@@ -75,8 +121,12 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
   if (auto ok = check_memory(spec, {model::sizes(config, dtype, 1).weight_bytes, 0, 0}); !ok) return pass(ok);
   auto prefix = weights::check_gpt2(*source, config, spec);
   if (!prefix) return pass(prefix);
-  auto weights = model::load_gpt2(config, *source, *prefix, dtype, progress);
+  auto weights = model::load_gpt2(config, *source, *prefix, dtype,
+                                  [&](double part) { return !vocabulary.failed() && (!progress || progress(part)); });
+  auto tokenizer = vocabulary.result();
+  if (!tokenizer) return pass(tokenizer);
   if (!weights) return pass(weights);
+  loaded.tokenizer = std::move(*tokenizer);
   loaded.model = std::move(*weights);
   return loaded;
 }

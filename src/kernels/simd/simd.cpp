@@ -190,7 +190,7 @@ inline constexpr int kInputBlock = 1024;
 // From this many rows on, arithmetic takes longer than memory, and 16-bit weights are widened once into a buffer and
 // not anew for each tile of rows.
 inline constexpr int kManyRows = 8 * kTileRows;
-inline constexpr int kWidenBlock = 512;
+inline constexpr int kWidenBlock = 1024;
 
 // Fewer rows, but more than a tile: a block that stays in the first-level cache together with the one after it, which
 // is fetched meanwhile.
