@@ -3,6 +3,7 @@
 // the order within each output is fixed by docs/numerics.md, so every table gives the same bits.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -76,6 +77,31 @@ struct Attend {
   std::size_t q_stride = 0;
   T* out = nullptr;
   std::size_t out_stride = 0;
+
+  /// The positions that row r sees.
+  Pos begin(int r) const noexcept {
+    const Pos position = first + r;
+    return view.span.window > 0 ? std::max(view.first, position + 1 - view.span.window) : view.first;
+  }
+  Pos end(int r) const noexcept { return std::min(first + r + 1, view.first + view.count); }
+};
+
+/// What a query makes of one block of kSoftmaxBlock positions by rule 4, before the blocks are merged: the largest
+/// score, the sum of exp(score - maximum), and elsewhere the sum of exp(score - maximum) x V.
+template <class T>
+struct Partial {
+  T maximum, sum;
+};
+inline constexpr Pos kSoftmaxBlock = 512;
+
+/// Blocks [first, first + count) of the queries of some rows and one KV head: query i of block first + b is at
+/// [b x queries + i], where i counts the heads of the KV head's group within a row, then the next row.
+template <class T>
+struct PartialBlocks {
+  T* outs = nullptr;  // v_dim values each
+  Partial<T>* partials = nullptr;
+  std::size_t queries = 0;
+  Pos first = 0, count = 0;
 };
 
 /// One target's kernels.
@@ -87,6 +113,10 @@ struct Table {
   void (*activate)(Activation activation, std::span<T> x);
   void (*add)(std::span<const T> x, std::span<T> y);  // y += x
   void (*attend)(const Attend<T>& op, Range rows, Range kv_heads);
+  // attend() in two steps, for a context that several threads share: blocks [begin, end) into `to`, as far as the rows
+  // see them, and once all are there, the merge.
+  void (*attend_blocks)(const Attend<T>& op, Range rows, int kv_head, Range blocks, const PartialBlocks<T>& to);
+  void (*merge_blocks)(const Attend<T>& op, Range rows, int kv_head, const PartialBlocks<T>& from);
 };
 
 /// The plain scalar kernels that the others are held to.

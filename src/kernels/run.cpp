@@ -12,9 +12,10 @@ namespace {
 // Rows that reuse a panel, or its widened copy, while it is in the cache. More than the most are cut into equal parts,
 // and fewer where a thread would have less than so many tasks.
 constexpr int kMostRows = 528, kLeastRows = 24, kTasks = 4;
-constexpr int kKernelRows = 6;  // a part is a multiple of the kernels' tile
-constexpr int kQueryTile = 24;  // a multiple of the kernels' tile of 6
-constexpr int kNormTile = 4;    // rows that the kernels take together
+constexpr int kKernelRows = 6;           // a part is a multiple of the kernels' tile
+constexpr int kQueryTile = 24;           // a multiple of the kernels' tile of 6
+constexpr std::size_t kEnoughParts = 2;  // of attention for each thread: with fewer, contexts are cut
+constexpr int kNormTile = 4;             // rows that the kernels take together
 constexpr int kQuantizeTile = 4;
 constexpr std::size_t kActivateTile = 4096;
 
@@ -105,21 +106,99 @@ void run_activate(const Compute& on, Activation activation, std::span<T> x) {
   });
 }
 
+namespace {
+
+// Some rows of a slice and one KV head.
 template <class T>
-void run_attend(const Compute& on, std::span<const Attend<T>> slices) {
-  struct Part {
-    const Attend<T>* op;
-    Range rows, kv_heads;
+struct AttendPart {
+  const Attend<T>* op;
+  Range rows;
+  int kv_head;
+};
+
+// Few heads behind long contexts: cuts also the contexts, into a few parts for each thread. False, and nothing is done,
+// if all are of one block.
+template <class T>
+bool attend_by_blocks(const Compute& on, std::span<const AttendPart<T>> parts) {
+  const auto& table = on.target->table<T>();
+  std::vector<PartialBlocks<T>> results;
+  std::size_t partials = 0, outs = 0;
+  Pos all = 0;
+  for (const auto& part : parts) {
+    const Attend<T>& op = *part.op;
+    PartialBlocks<T> blocks;
+    blocks.first = op.begin(part.rows.begin) / kSoftmaxBlock;
+    blocks.count = (op.end(part.rows.end - 1) - 1) / kSoftmaxBlock - blocks.first + 1;
+    blocks.queries = static_cast<std::size_t>(part.rows.end - part.rows.begin) *
+                     static_cast<std::size_t>(op.heads / op.view.layout->kv_heads);
+    const std::size_t n = static_cast<std::size_t>(blocks.count) * blocks.queries;
+    partials += n;
+    outs += n * static_cast<std::size_t>(op.view.layout->v_dim);
+    all += blocks.count;
+    results.push_back(blocks);
+  }
+  if (all == static_cast<Pos>(parts.size())) return false;
+  std::vector<Partial<T>> partial_values(partials);
+  std::vector<T> out_values(outs);
+  struct Cut {
+    std::size_t part;
+    Range blocks;
   };
-  std::vector<Part> parts;
-  for (const auto& op : slices) {
-    for (std::size_t t = 0; t < tiles(op.tokens, kQueryTile); ++t) {
-      for (int h = 0; h < op.view.layout->kv_heads; ++h)
-        parts.push_back({&op, tile(t, kQueryTile, op.tokens), {h, h + 1}});
+  std::vector<Cut> cuts;
+  const Pos step = std::max<Pos>(1, all / (kTasks * on.pool->threads()));
+  partials = outs = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    PartialBlocks<T>& blocks = results[i];
+    blocks.partials = partial_values.data() + partials;
+    blocks.outs = out_values.data() + outs;
+    const std::size_t n = static_cast<std::size_t>(blocks.count) * blocks.queries;
+    partials += n;
+    outs += n * static_cast<std::size_t>(parts[i].op->view.layout->v_dim);
+    const Pos end = blocks.first + blocks.count;
+    for (Pos b = blocks.first; b < end; b += step) {
+      cuts.push_back({i, {static_cast<int>(b), static_cast<int>(std::min(end, b + step))}});
     }
   }
+  on.pool->run(cuts.size(), [&](std::size_t i) {
+    const auto& part = parts[cuts[i].part];
+    table.attend_blocks(*part.op, part.rows, part.kv_head, cuts[i].blocks, results[cuts[i].part]);
+  });
   on.pool->run(parts.size(),
-               [&](std::size_t i) { on.target->table<T>().attend(*parts[i].op, parts[i].rows, parts[i].kv_heads); });
+               [&](std::size_t i) { table.merge_blocks(*parts[i].op, parts[i].rows, parts[i].kv_head, results[i]); });
+  return true;
+}
+
+}  // namespace
+
+template <class T>
+void run_attend(const Compute& on, int kv_heads, const std::function<void(int)>& store,
+                std::span<const Attend<T>> slices) {
+  const auto& table = on.target->table<T>();
+  const auto heads = static_cast<std::size_t>(kv_heads);
+  int tokens = 0;
+  for (const auto& op : slices) tokens += op.tokens;
+  if (tokens <= kQueryTile && kv_heads >= 2 * on.pool->threads()) {
+    // What a thread stored it reads at once, and the others need not wait for it.
+    on.pool->run(heads, [&](std::size_t head) {
+      const int h = static_cast<int>(head);
+      store(h);
+      for (const auto& op : slices) table.attend(op, {0, op.tokens}, {h, h + 1});
+    });
+    return;
+  }
+  on.pool->run(heads, [&](std::size_t head) { store(static_cast<int>(head)); });
+  std::vector<AttendPart<T>> parts;
+  for (const auto& op : slices) {
+    for (std::size_t t = 0; t < tiles(op.tokens, kQueryTile); ++t) {
+      for (int h = 0; h < kv_heads; ++h) parts.push_back({&op, tile(t, kQueryTile, op.tokens), h});
+    }
+  }
+  if (parts.size() < kEnoughParts * static_cast<std::size_t>(on.pool->threads())) {
+    if (attend_by_blocks(on, std::span<const AttendPart<T>>(parts))) return;
+  }
+  on.pool->run(parts.size(), [&](std::size_t i) {
+    table.attend(*parts[i].op, parts[i].rows, {parts[i].kv_head, parts[i].kv_head + 1});
+  });
 }
 
 template bool run_matmul(const Compute&, const Matmul<float>&, int, std::byte*);
@@ -128,7 +207,7 @@ template void run_add_layer_norm(const Compute&, const float*, float*, const Lay
 template void run_add_layer_norm(const Compute&, const double*, double*, const LayerNorm<double>&, int);
 template void run_activate(const Compute&, Activation, std::span<float>);
 template void run_activate(const Compute&, Activation, std::span<double>);
-template void run_attend(const Compute&, std::span<const Attend<float>>);
-template void run_attend(const Compute&, std::span<const Attend<double>>);
+template void run_attend(const Compute&, int, const std::function<void(int)>&, std::span<const Attend<float>>);
+template void run_attend(const Compute&, int, const std::function<void(int)>&, std::span<const Attend<double>>);
 
 }  // namespace stet::kernels

@@ -1,6 +1,7 @@
 // Spreads one kernel call over the threads of a pool. The cut is free: no result depends on it.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "base/thread_pool.hpp"
@@ -30,8 +31,10 @@ void run_add_layer_norm(const Compute& on, const T* addend, T* x, const LayerNor
 template <class T>
 void run_activate(const Compute& on, Activation activation, std::span<T> x);
 
-/// All slices of a step in one parallel region.
+/// First store(head) for each KV head, from any thread, which is to write the rows that the head's queries read; then
+/// all slices of a step. In one parallel region where the step has few tokens.
 template <class T>
-void run_attend(const Compute& on, std::span<const Attend<T>> slices);
+void run_attend(const Compute& on, int kv_heads, const std::function<void(int)>& store,
+                std::span<const Attend<T>> slices);
 
 }  // namespace stet::kernels

@@ -182,11 +182,6 @@ Result<void> Gpt2<T>::attention(const kernels::Compute& on, Step& step, int laye
   const auto rows_of = [&](const T* first) {
     return Rows{kDType<T>, reinterpret_cast<const std::byte*>(first), stride * sizeof(T)};
   };
-  on.pool->run(static_cast<std::size_t>(config_.kv_heads), [&](std::size_t head) {
-    const int h = static_cast<int>(head);
-    step.write(layer, {h, h + 1}, rows_of(qkv + a.width), rows_of(qkv + 2 * a.width));
-  });
-
   T scale = config_.scale_attention ? T(1) / std::sqrt(static_cast<T>(config_.head_dim)) : T(1);
   if (config_.scale_attention_by_layer) scale = scale / static_cast<T>(layer + 1);
   std::vector<Attend<T>> slices;
@@ -196,7 +191,10 @@ Result<void> Gpt2<T>::attention(const kernels::Compute& on, Step& step, int laye
     slices.push_back({step.view(layer, static_cast<int>(s)), step_slices[s].first, step_slices[s].tokens, config_.heads,
                       scale, qkv + row * stride, stride, a.h + row * a.width, a.width});
   }
-  kernels::run_attend<T>(on, slices);
+  const auto store = [&](int head) {
+    step.write(layer, {head, head + 1}, rows_of(qkv + a.width), rows_of(qkv + 2 * a.width));
+  };
+  kernels::run_attend<T>(on, config_.kv_heads, store, slices);
 
   T* projected = a.wide_rows;  // q, k and v are no longer needed
   if (auto ok = linear(on, op(w.attention_out, a.h, a.width, projected), rows, a, "attention's projection"); !ok)

@@ -236,7 +236,7 @@ std::vector<T> attend(const Stored<T>& stored, const std::vector<T>& q, int head
     view.count = first + rows;  // what a step of this chunk would see
     const Attend<T> op{view,  first, rows, heads, T(0.25), q.data() + r * stride, stride, out.data() + r * stride,
                        stride};
-    run_attend<T>({&pool, &kRef}, {&op, 1});
+    run_attend<T>({&pool, &kRef}, stored.layout.kv_heads, [](int) {}, {&op, 1});
   }
   return out;
 }

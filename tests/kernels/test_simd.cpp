@@ -2,6 +2,7 @@
 // shape.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -373,20 +374,72 @@ TYPED_TEST(Simd, Attend) {
     const Sequence<T> s(c.n, c.kv_heads, c.k_dim, c.v_dim, static_cast<unsigned>(c.n + c.k_dim));
     auto q = mixed<T>(static_cast<std::size_t>(c.tokens) * c.heads * c.k_dim, 9);
     for (T& x : q) x = std::abs(x) > 2 ? T(-0.25) : x;
+    const std::size_t q_stride = static_cast<std::size_t>(c.heads) * c.k_dim,
+                      out_stride = static_cast<std::size_t>(c.heads) * c.v_dim;
+    const View view{reinterpret_cast<const std::byte*>(s.storage.data()), s.cells, &s.layout, 0, c.n, {c.window}};
+    std::vector<T> out;
+    const auto op = [&] {
+      out.assign(c.tokens * out_stride, T(5));
+      return Attend<T>{view, c.n - c.tokens, c.tokens, c.heads, T(0.3), q.data(), q_stride, out.data(), out_stride};
+    };
     const auto run = [&](const Table<T>& table) {
-      const std::size_t q_stride = static_cast<std::size_t>(c.heads) * c.k_dim,
-                        out_stride = static_cast<std::size_t>(c.heads) * c.v_dim;
-      std::vector<T> out(c.tokens * out_stride, T(5));
-      const View view{reinterpret_cast<const std::byte*>(s.storage.data()), s.cells, &s.layout, 0, c.n, {c.window}};
-      table.attend({view, c.n - c.tokens, c.tokens, c.heads, T(0.3), q.data(), q_stride, out.data(), out_stride},
-                   {0, c.tokens}, {0, c.kv_heads});
+      table.attend(op(), {0, c.tokens}, {0, c.kv_heads});
+      return out;
+    };
+    // Block by block, from the last on, then merged.
+    const auto run_blocks = [&](const Table<T>& table) {
+      const Attend<T> attend = op();
+      PartialBlocks<T> blocks;
+      blocks.first = attend.begin(0) / kSoftmaxBlock;
+      blocks.count = (attend.end(c.tokens - 1) - 1) / kSoftmaxBlock - blocks.first + 1;
+      blocks.queries = static_cast<std::size_t>(c.tokens) * c.heads / c.kv_heads;
+      const std::size_t n = static_cast<std::size_t>(blocks.count) * blocks.queries;
+      constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
+      for (int h = 0; h < c.kv_heads; ++h) {
+        std::vector<T> outs(n * c.v_dim, kNan);
+        std::vector<Partial<T>> partials(n, {kNan, kNan});
+        blocks.outs = outs.data();
+        blocks.partials = partials.data();
+        for (int b = static_cast<int>(blocks.first + blocks.count); b-- > blocks.first;) {
+          table.attend_blocks(attend, {0, c.tokens}, h, {b, b + 1}, blocks);
+        }
+        table.merge_blocks(attend, {0, c.tokens}, h, blocks);
+      }
       return out;
     };
     const auto expected = run(ref_table<T>());
     for (const T x : expected) ASSERT_FALSE(std::isnan(x)) << c.n;
-    for (const auto* table : simd_tables<T>())
-      EXPECT_TRUE(same(run(*table), expected)) << "#"
-                                               << " n " << c.n << " tokens " << c.tokens << " window " << c.window;
+    EXPECT_TRUE(same(run_blocks(ref_table<T>()), expected)) << "n " << c.n << " window " << c.window;
+    for (const auto* table : simd_tables<T>()) {
+      EXPECT_TRUE(same(run(*table), expected)) << "n " << c.n << " tokens " << c.tokens << " window " << c.window;
+      EXPECT_TRUE(same(run_blocks(*table), expected))
+          << "n " << c.n << " tokens " << c.tokens << " window " << c.window;
+    }
+  }
+}
+
+// One KV head and many threads: the context is cut.
+TYPED_TEST(Simd, AttentionOverThreadsIsThatOfOne) {
+  using T = TypeParam;
+  const Pos n = 2100;
+  const int heads = 3, dim = 24, tokens = 2;
+  const Sequence<T> s(n, 1, dim, dim, 5);
+  auto q = mixed<T>(static_cast<std::size_t>(tokens) * heads * dim, 9);
+  for (T& x : q) x = std::abs(x) > 2 ? T(-0.25) : x;
+  for (const Pos window : {Pos{0}, Pos{1030}}) {
+    std::vector<T> expected;
+    for (const int threads : {1, 2, 3, 8}) {
+      base::ThreadPool pool(threads);
+      std::vector<T> out(static_cast<std::size_t>(tokens) * heads * dim, T(5));
+      const View view{reinterpret_cast<const std::byte*>(s.storage.data()), s.cells, &s.layout, 0, n, {window}};
+      const std::size_t stride = static_cast<std::size_t>(heads) * dim;
+      const Attend<T> op{view, n - tokens, tokens, heads, T(0.3), q.data(), stride, out.data(), stride};
+      std::atomic<int> stored{0};
+      run_attend<T>({&pool, &targets().front()}, 1, [&](int head) { stored += head + 1; }, {&op, 1});
+      EXPECT_EQ(stored, 1);
+      if (threads == 1) ref_table<T>().attend(op, {0, tokens}, {0, 1}), expected = out;
+      EXPECT_TRUE(same(out, expected)) << threads << " threads, window " << window;
+    }
   }
 }
 

@@ -16,7 +16,7 @@ namespace stet::kernels {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr Pos kBlock = 512;  // positions that one softmax block spans
+constexpr Pos kBlock = kSoftmaxBlock;
 
 // Rule 2: the fixed tree over the 16 virtual lanes.
 template <class T>
@@ -172,13 +172,6 @@ void add(std::span<const T> x, std::span<T> y) {
   for (std::size_t i = 0; i < y.size(); ++i) y[i] = y[i] + x[i];
 }
 
-// The result of one block of positions for one query: its own maximum, the sum of exp(score - maximum), and the sum of
-// exp(score - maximum) x V, which lies in the caller's array.
-template <class T>
-struct Block {
-  T maximum, sum;
-};
-
 // What the cells hold for one KV head. K of a cell: [k_dim][16]; V: [16][v_dim]. A codec of another width than T is
 // widened or rounded per element as it is read.
 template <class T, class S>
@@ -213,7 +206,7 @@ void scores(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale,
 }
 
 template <class T, class S>
-Block<T> attend_block(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* out) {
+Partial<T> attend_block(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* out) {
   const int dim = rows.view->layout->v_dim;
   std::array<T, kBlock> score;
   scores(rows, q, begin, end, scale, score.data());
@@ -233,61 +226,90 @@ Block<T> attend_block(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end
   return {maximum, tree_sum(lane)};
 }
 
-// Rule 4: blocks on their own, then merged in ascending order against the overall maximum.
-template <class T, class S>
-void attend_query(const HeadRows<T, S>& rows, const T* q, Pos position, T scale, std::vector<T>& partial,
-                  std::vector<Block<T>>& blocks, T* out) {
-  const View& view = *rows.view;
-  const auto dim = static_cast<std::size_t>(view.layout->v_dim);
-  const Pos end = std::min(position + 1, view.first + view.count);
-  const Pos begin = view.span.window > 0 ? std::max(view.first, position + 1 - view.span.window) : view.first;
-  blocks.clear();
-  partial.resize(static_cast<std::size_t>((end - 1) / kBlock - begin / kBlock + 1) * dim);
-  for (Pos b = begin / kBlock; b * kBlock < end; ++b) {
-    blocks.push_back(attend_block(rows, q, std::max(begin, b * kBlock), std::min(end, (b + 1) * kBlock), scale,
-                                  partial.data() + blocks.size() * dim));
+// Rule 4: the blocks that a query sees, [begin, end), merged in ascending order against the overall maximum.
+template <class T>
+void merge(const PartialBlocks<T>& from, std::size_t query, std::size_t begin, std::size_t end, std::size_t dim,
+           T* out) {
+  const auto at = [&](std::size_t b) { return b * from.queries + query; };
+  T maximum = from.partials[at(begin)].maximum;
+  for (std::size_t b = begin; b < end; ++b) {
+    const T m = from.partials[at(b)].maximum;
+    maximum = m > maximum ? m : maximum;
   }
-  T maximum = blocks[0].maximum;
-  for (const auto& b : blocks) maximum = b.maximum > maximum ? b.maximum : maximum;
   T sum = 0;
   std::fill_n(out, dim, T(0));
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const T weight = ref::exp(blocks[b].maximum - maximum);
-    sum = std::fma(blocks[b].sum, weight, sum);
-    for (std::size_t d = 0; d < dim; ++d) out[d] = std::fma(partial[b * dim + d], weight, out[d]);
+  for (std::size_t b = begin; b < end; ++b) {
+    const T weight = ref::exp(from.partials[at(b)].maximum - maximum);
+    sum = std::fma(from.partials[at(b)].sum, weight, sum);
+    for (std::size_t d = 0; d < dim; ++d) out[d] = std::fma(from.outs[at(b) * dim + d], weight, out[d]);
   }
   for (std::size_t d = 0; d < dim; ++d) out[d] = out[d] / sum;
 }
 
 template <class T, class S>
-void attend_as(const Attend<T>& op, Range rows, Range kv_heads) {
+void blocks_as(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
   const CellLayout& layout = *op.view.layout;
   const int group = op.heads / layout.kv_heads;
-  std::vector<T> partial;
-  std::vector<Block<T>> blocks;
-  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
-    const HeadRows<T, S> stored{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
-    for (int r = rows.begin; r < rows.end; ++r) {
-      for (int h = kv * group; h < (kv + 1) * group; ++h) {
-        attend_query(stored, op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim, op.first + r,
-                     op.scale, partial, blocks,
-                     op.out + r * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim);
+  const HeadRows<T, S> stored{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
+  std::size_t query = 0;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    for (int h = kv * group; h < (kv + 1) * group; ++h, ++query) {
+      const T* q = op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim;
+      for (Pos b = blocks.begin; b < blocks.end; ++b) {
+        const Pos begin = std::max(op.begin(r), b * kBlock), end = std::min(op.end(r), (b + 1) * kBlock);
+        if (begin >= end) continue;
+        const std::size_t at = static_cast<std::size_t>(b - to.first) * to.queries + query;
+        to.partials[at] =
+            attend_block(stored, q, begin, end, op.scale, to.outs + at * static_cast<std::size_t>(layout.v_dim));
       }
     }
   }
 }
 
 template <class T>
-void attend(const Attend<T>& op, Range rows, Range kv_heads) {
+void attend_blocks(const Attend<T>& op, Range rows, int kv_head, Range blocks, const PartialBlocks<T>& to) {
   if (op.view.layout->k == Codec::f64) {
-    attend_as<T, double>(op, rows, kv_heads);
+    blocks_as<T, double>(op, rows, kv_head, blocks, to);
   } else {
-    attend_as<T, float>(op, rows, kv_heads);
+    blocks_as<T, float>(op, rows, kv_head, blocks, to);
   }
 }
 
 template <class T>
-constexpr Table<T> kRef = {matmul<T>, quantize, layer_norm<T>, activate<T>, add<T>, attend<T>};
+void merge_blocks(const Attend<T>& op, Range rows, int kv, const PartialBlocks<T>& from) {
+  const CellLayout& layout = *op.view.layout;
+  const int group = op.heads / layout.kv_heads;
+  std::size_t query = 0;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    for (int h = kv * group; h < (kv + 1) * group; ++h, ++query) {
+      merge(from, query, static_cast<std::size_t>(op.begin(r) / kBlock - from.first),
+            static_cast<std::size_t>((op.end(r) - 1) / kBlock - from.first + 1), static_cast<std::size_t>(layout.v_dim),
+            op.out + r * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim);
+    }
+  }
+}
+
+template <class T>
+void attend(const Attend<T>& op, Range rows, Range kv_heads) {
+  const CellLayout& layout = *op.view.layout;
+  const auto group = static_cast<std::size_t>(op.heads / layout.kv_heads);
+  std::vector<T> outs;
+  std::vector<Partial<T>> partials;
+  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
+    for (int r = rows.begin; r < rows.end; ++r) {
+      const Pos first = op.begin(r) / kBlock, count = (op.end(r) - 1) / kBlock - first + 1;
+      partials.resize(static_cast<std::size_t>(count) * group);
+      outs.resize(partials.size() * static_cast<std::size_t>(layout.v_dim));
+      const PartialBlocks<T> blocks{outs.data(), partials.data(), group, first, count};
+      attend_blocks(op, {r, r + 1}, kv, {static_cast<int>(first), static_cast<int>(first + count)}, blocks);
+      merge_blocks(op, {r, r + 1}, kv, blocks);
+    }
+  }
+}
+
+template <class T>
+constexpr Table<T> kRef = {matmul<T>, quantize,  layer_norm<T>,    activate<T>,
+                           add<T>,    attend<T>, attend_blocks<T>, merge_blocks<T>};
 
 }  // namespace
 

@@ -48,7 +48,7 @@ inline constexpr int kRowVecs = 8;
 
 inline constexpr int kLanes = 16;
 inline constexpr int kNormRows = 4;
-inline constexpr Pos kBlock = 512;
+inline constexpr Pos kBlock = kSoftmaxBlock;
 
 // What the arithmetic sees of stored numbers: themselves, or 16-bit ones widened exactly.
 template <class T>
@@ -639,11 +639,6 @@ HWY_INLINE void score_block(const Head<T>& head, const Queries<T, kRows>& querie
   if (vectors - v == 1) score_vectors<T, kRows, 1>(head, queries, origin, v, scale, s);
 }
 
-template <class T>
-struct Partial {
-  T maximum, sum;
-};
-
 // Scores to exp(score - maximum) over the visible positions [begin, end); the block's cells start at `origin`. Slots of
 // these cells that are not visible are set to -inf first: their exp is +0, which added to a lane changes no bit.
 template <class T>
@@ -747,7 +742,7 @@ HWY_INLINE void attend_block(const Head<T>& head, const Queries<T, kRows>& queri
     p[r] = s.score[r];
     outs[r] = out + static_cast<std::size_t>(r) * dims;
     std::fill_n(outs[r], dims, T(0));
-    // A block that a row sees nothing of takes no part in its merge; see attend_tile.
+    // A block that a row sees nothing of takes no part in its merge.
     if (begin[r] < end[r]) partial[r] = softmax_block(s.score[r], origin, begin[r], end[r]);
   }
   if (all_begin >= all_end) {
@@ -759,26 +754,6 @@ HWY_INLINE void attend_block(const Head<T>& head, const Queries<T, kRows>& queri
   for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, all_end, end[r], outs + r);
 }
 
-// Blocks' results until they are merged; those of short contexts on the stack.
-template <class T>
-struct Blocks {
-  static constexpr std::size_t kFew = 4, kDims = 128;
-  HWY_ALIGN T few_outs[kFew * kTileRows * kDims];
-  Partial<T> few_partials[kFew * kTileRows];
-  std::vector<T> more_outs;
-  std::vector<Partial<T>> more_partials;
-  T* outs = few_outs;
-  Partial<T>* partials = few_partials;
-
-  void reserve(std::size_t blocks, std::size_t dims) {
-    if (blocks * dims <= kFew * kDims && blocks <= kFew) return;
-    more_outs.resize(std::max(more_outs.size(), blocks * kTileRows * dims));
-    more_partials.resize(std::max(more_partials.size(), blocks * kTileRows));
-    outs = more_outs.data();
-    partials = more_partials.data();
-  }
-};
-
 // Calls f(tag, i) for all dims from i on that the tag's vectors hold: whole vectors, then one by one.
 template <class T, class F>
 HWY_INLINE void for_each_dim(std::size_t dims, const F& f) {
@@ -787,85 +762,139 @@ HWY_INLINE void for_each_dim(std::size_t dims, const F& f) {
   for (; i < dims; ++i) f(hn::CappedTag<T, 1>(), i);
 }
 
-template <class T, int kRows>
-void attend_tile(const Head<T>& head, const Queries<T, kRows>& queries, T scale, Blocks<T>& blocks, T* const* to) {
+// Blocks [begin, end) of `from`, those that a query sees, into `to`.
+template <class T>
+HWY_INLINE void merge(const PartialBlocks<T>& from, std::size_t query, std::size_t begin, std::size_t end,
+                      std::size_t dims, T* to) {
   const D<T> d;
-  const auto dims = static_cast<std::size_t>(head.view->layout->v_dim);
-  const Pos first = *std::min_element(queries.begin, queries.begin + kRows) / kBlock;
-  const Pos last = (*std::max_element(queries.end, queries.end + kRows) - 1) / kBlock;
-  const auto count = static_cast<std::size_t>(last - first + 1);
-  blocks.reserve(count, dims);
-  for (std::size_t b = 0; b < count; ++b) {
-    attend_block<T, kRows>(head, queries, (first + static_cast<Pos>(b)) * kBlock, scale, blocks.partials + b * kRows,
-                           blocks.outs + b * kRows * dims);
-  }
-  for (int r = 0; r < kRows; ++r) {
-    const auto row = static_cast<std::size_t>(r);
-    const auto begin = static_cast<std::size_t>(queries.begin[r] / kBlock - first);
-    const auto end = static_cast<std::size_t>((queries.end[r] - 1) / kBlock - first + 1);
-    T maximum = blocks.partials[begin * kRows + row].maximum;
-    if (end == begin + 1 && std::isfinite(maximum)) {
-      // What follows, for a weight of exp(0) = 1.
-      const T* out = blocks.outs + (begin * kRows + row) * dims;
-      const T sum = blocks.partials[begin * kRows + row].sum;
-      for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
-        hn::StoreU(hn::Div(hn::Add(hn::LoadU(tag, out + i), hn::Zero(tag)), hn::Set(tag, sum)), tag, to[r] + i);
-      });
-      continue;
-    }
-    for (std::size_t b = begin; b < end; ++b) {
-      const T m = blocks.partials[b * kRows + row].maximum;
-      maximum = m > maximum ? m : maximum;
-    }
-    T sum = 0;
-    std::fill_n(to[r], dims, T(0));
-    for (std::size_t b = begin; b < end; ++b) {
-      const auto& partial = blocks.partials[b * kRows + row];
-      const T* out = blocks.outs + (b * kRows + row) * dims;
-      const T weight = hn::GetLane(exp(d, hn::Set(d, partial.maximum - maximum)));
-      sum = std::fma(partial.sum, weight, sum);
-      for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
-        hn::StoreU(hn::MulAdd(hn::LoadU(tag, out + i), hn::Set(tag, weight), hn::LoadU(tag, to[r] + i)), tag,
-                   to[r] + i);
-      });
-    }
+  const auto at = [&](std::size_t b) { return b * from.queries + query; };
+  T maximum = from.partials[at(begin)].maximum;
+  if (end == begin + 1 && std::isfinite(maximum)) {
+    // What follows, for a weight of exp(0) = 1.
+    const T* out = from.outs + at(begin) * dims;
+    const T sum = from.partials[at(begin)].sum;
     for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
-      hn::StoreU(hn::Div(hn::LoadU(tag, to[r] + i), hn::Set(tag, sum)), tag, to[r] + i);
+      hn::StoreU(hn::Div(hn::Add(hn::LoadU(tag, out + i), hn::Zero(tag)), hn::Set(tag, sum)), tag, to + i);
+    });
+    return;
+  }
+  for (std::size_t b = begin; b < end; ++b) {
+    const T m = from.partials[at(b)].maximum;
+    maximum = m > maximum ? m : maximum;
+  }
+  T sum = 0;
+  std::fill_n(to, dims, T(0));
+  for (std::size_t b = begin; b < end; ++b) {
+    const auto& partial = from.partials[at(b)];
+    const T* out = from.outs + at(b) * dims;
+    const T weight = hn::GetLane(exp(d, hn::Set(d, partial.maximum - maximum)));
+    sum = std::fma(partial.sum, weight, sum);
+    for_each_dim<T>(dims, [&](auto tag, std::size_t i) HWY_ATTR {
+      hn::StoreU(hn::MulAdd(hn::LoadU(tag, out + i), hn::Set(tag, weight), hn::LoadU(tag, to + i)), tag, to + i);
+    });
+  }
+  for_each_dim<T>(dims, [&](auto tag, std::size_t i)
+                            HWY_ATTR { hn::StoreU(hn::Div(hn::LoadU(tag, to + i), hn::Set(tag, sum)), tag, to + i); });
+}
+
+// Calls f(queries, their number within the rows, where their results go) for tiles of the queries of some rows and one
+// KV head: the heads of its group within a row, then the next row.
+template <class T, class F>
+HWY_INLINE void for_each_tile(const Attend<T>& op, Range rows, int kv, const F& f) {
+  const CellLayout& layout = *op.view.layout;
+  const int group = op.heads / layout.kv_heads, count = (rows.end - rows.begin) * group;
+  for (int i = 0; i < count; i += kTileRows) {
+    with_rows(std::min(kTileRows, count - i), [&](auto n) HWY_ATTR {
+      constexpr int kRows = decltype(n)::value;
+      Queries<T, kRows> queries;
+      T* to[kRows];
+      for (int j = 0; j < kRows; ++j) {
+        const int r = rows.begin + (i + j) / group, h = kv * group + (i + j) % group;
+        queries.q[j] = op.q + static_cast<std::size_t>(r) * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim;
+        queries.begin[j] = op.begin(r);
+        queries.end[j] = op.end(r);
+        to[j] = op.out + static_cast<std::size_t>(r) * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim;
+      }
+      f(queries, static_cast<std::size_t>(i), to);
     });
   }
 }
 
 template <class T>
-void attend(const Attend<T>& op, Range rows, Range kv_heads) {
-  const CellLayout& layout = *op.view.layout;
+Head<T> head_of(const Attend<T>& op, int kv) {
+  return {&op.view, static_cast<std::size_t>(kv) * op.view.layout->head_stride};
+}
+
+// A cache of the other width is nobody's fast path.
+template <class T>
+bool has_own_codec(const Attend<T>& op) {
   constexpr Codec kOwn = sizeof(T) == 8 ? Codec::f64 : Codec::f32;
-  if (layout.k != kOwn || layout.v != kOwn) {
-    // A cache of the other width is nobody's fast path.
-    return targets().back().table<T>().attend(op, rows, kv_heads);
+  return op.view.layout->k == kOwn && op.view.layout->v == kOwn;
+}
+
+// Some blocks of a tile. Its queries are of `to` from `first_query` on.
+template <class T, int kRows>
+HWY_INLINE void tile_blocks(const Head<T>& head, const Queries<T, kRows>& queries, Range blocks, T scale,
+                            const PartialBlocks<T>& to, std::size_t first_query) {
+  const auto dims = static_cast<std::size_t>(head.view->layout->v_dim);
+  const Pos first = *std::min_element(queries.begin, queries.begin + kRows) / kBlock;
+  const Pos last = (*std::max_element(queries.end, queries.end + kRows) - 1) / kBlock;
+  for (Pos b = std::max<Pos>(blocks.begin, first); b < blocks.end && b <= last; ++b) {
+    const std::size_t at = static_cast<std::size_t>(b - to.first) * to.queries + first_query;
+    attend_block<T, kRows>(head, queries, b * kBlock, scale, to.partials + at, to.outs + at * dims);
   }
-  const int group = op.heads / layout.kv_heads;
-  Blocks<T> blocks;
-  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
-    const Head<T> head{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
-    // Rows of tiles are queries of this KV head: the heads of its group within a row, then the next row.
-    const int count = (rows.end - rows.begin) * group;
-    for (int i = 0; i < count; i += kTileRows) {
-      with_rows(std::min(kTileRows, count - i), [&](auto n) HWY_ATTR {
-        constexpr int kRows = decltype(n)::value;
-        Queries<T, kRows> queries;
-        T* to[kRows];
-        for (int j = 0; j < kRows; ++j) {
-          const int r = rows.begin + (i + j) / group, h = kv * group + (i + j) % group;
-          const Pos position = op.first + r;
-          queries.q[j] = op.q + static_cast<std::size_t>(r) * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim;
-          queries.end[j] = std::min(position + 1, op.view.first + op.view.count);
-          queries.begin[j] =
-              op.view.span.window > 0 ? std::max(op.view.first, position + 1 - op.view.span.window) : op.view.first;
-          to[j] = op.out + static_cast<std::size_t>(r) * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim;
-        }
-        attend_tile<T, kRows>(head, queries, op.scale, blocks, to);
-      });
+}
+
+template <class T>
+void attend_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
+  if (!has_own_codec(op)) return targets().back().table<T>().attend_blocks(op, rows, kv, blocks, to);
+  const Head<T> head = head_of(op, kv);
+  for_each_tile(op, rows, kv, [&](const auto& queries, std::size_t first_query, T* const*) HWY_ATTR {
+    tile_blocks(head, queries, blocks, op.scale, to, first_query);
+  });
+}
+
+template <class T>
+void merge_blocks(const Attend<T>& op, Range rows, int kv, const PartialBlocks<T>& from) {
+  const auto dims = static_cast<std::size_t>(op.view.layout->v_dim);
+  for_each_tile(op, rows, kv, [&](const auto& queries, std::size_t first_query, T* const* to) HWY_ATTR {
+    for (std::size_t j = 0; j < std::size(queries.q); ++j) {
+      merge(from, first_query + j, static_cast<std::size_t>(queries.begin[j] / kBlock - from.first),
+            static_cast<std::size_t>((queries.end[j] - 1) / kBlock - from.first + 1), dims, to[j]);
     }
+  });
+}
+
+template <class T>
+void attend(const Attend<T>& op, Range rows, Range kv_heads) {
+  if (!has_own_codec(op)) return targets().back().table<T>().attend(op, rows, kv_heads);
+  const auto dims = static_cast<std::size_t>(op.view.layout->v_dim);
+  // Blocks' results until they are merged; those of short contexts on the stack.
+  constexpr std::size_t kFew = 4, kFewDims = 128;
+  HWY_ALIGN T few_outs[kFew * kTileRows * kFewDims];
+  Partial<T> few_partials[kFew * kTileRows];
+  std::vector<T> more_outs;
+  std::vector<Partial<T>> more_partials;
+  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
+    const Head<T> head = head_of(op, kv);
+    for_each_tile(op, rows, kv, [&](const auto& queries, std::size_t, T* const* to) HWY_ATTR {
+      constexpr std::size_t kRows = std::extent_v<decltype(std::remove_cvref_t<decltype(queries)>::q)>;
+      const Pos first = *std::min_element(queries.begin, queries.begin + kRows) / kBlock;
+      const Pos end = (*std::max_element(queries.end, queries.end + kRows) - 1) / kBlock + 1;
+      PartialBlocks<T> blocks{few_outs, few_partials, kRows, first, end - first};
+      const auto count = static_cast<std::size_t>(blocks.count);
+      if (count > kFew || count * dims > kFew * kFewDims) {
+        more_outs.resize(std::max(more_outs.size(), count * kTileRows * dims));
+        more_partials.resize(std::max(more_partials.size(), count * kTileRows));
+        blocks.outs = more_outs.data();
+        blocks.partials = more_partials.data();
+      }
+      tile_blocks(head, queries, {static_cast<int>(first), static_cast<int>(end)}, op.scale, blocks, 0);
+      for (std::size_t j = 0; j < kRows; ++j) {
+        merge(blocks, j, static_cast<std::size_t>(queries.begin[j] / kBlock - first),
+              static_cast<std::size_t>((queries.end[j] - 1) / kBlock - first + 1), dims, to[j]);
+      }
+    });
   }
 }
 
@@ -879,7 +908,8 @@ const char* const kName =
 #endif
 
 template <class T>
-constexpr Table<T> kTable = {matmul<T>, quantize, layer_norm<T>, activate<T>, add<T>, attend<T>};
+constexpr Table<T> kTable = {matmul<T>, quantize,  layer_norm<T>,    activate<T>,
+                             add<T>,    attend<T>, attend_blocks<T>, merge_blocks<T>};
 const Target kTarget = {kName, kName, &kTable<float>, &kTable<double>};
 
 }  // namespace stet::kernels::HWY_NAMESPACE
