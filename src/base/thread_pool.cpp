@@ -70,12 +70,13 @@ struct ThreadPool::Team {
   };
   explicit Team(int threads) : shares(static_cast<std::size_t>(threads)) {}
 
-  std::vector<Share> shares;  // the caller's first
+  // What workers watch, and what hardly changes, on one line; what each of them writes on others.
   alignas(64) std::atomic<std::uint32_t> region{0};
-  alignas(64) std::atomic<std::size_t> unfinished{0};
-  std::atomic<const std::function<void(std::size_t)>*> task{nullptr};
   std::atomic<bool> stop{false};
+  std::atomic<const std::function<void(std::size_t)>*> task{nullptr};
+  std::vector<Share> shares;  // the caller's first
   std::vector<std::thread> workers;
+  alignas(64) std::atomic<std::size_t> unfinished{0};
   std::optional<cpu_set_t> caller_cpus;  // before it was pinned
 
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
