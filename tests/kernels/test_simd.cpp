@@ -78,20 +78,10 @@ TYPED_TEST_SUITE(Simd, Types);
 
 TYPED_TEST(Simd, Matmul) {
   using T = TypeParam;
-  for (const Shape& shape : std::vector<Shape>{{1, 1, 1},
-                                               {1, 64, 64},
-                                               {1, 100, 130},
-                                               {2, 33, 64},
-                                               {3, 257, 65},
-                                               {4, 5, 300},
-                                               {5, 64, 31},
-                                               {6, 768, 128},
-                                               {7, 1025, 64},
-                                               {13, 2500, 70},
-                                               {16, 48, 144},
-                                               {31, 3, 97},
-                                               {64, 65, 66},
-                                               {600, 20, 129}}) {
+  for (const Shape& shape : std::vector<Shape>{
+           {1, 1, 1},     {1, 64, 64},   {1, 100, 130},  {2, 33, 64},    {3, 257, 65}, {4, 5, 300},   {5, 64, 31},
+           {6, 768, 128}, {7, 1025, 64}, {13, 2500, 70}, {16, 48, 144},  {31, 3, 97},  {8, 193, 130}, {9, 97, 64},
+           {10, 96, 70},  {11, 200, 40}, {47, 130, 130}, {49, 1030, 70}, {50, 64, 65}, {64, 65, 66},  {600, 20, 129}}) {
     const auto rows = shape.rows, in = shape.in, out = shape.out;
     const auto x = mixed<T>(static_cast<std::size_t>(rows) * in, 1, rows % 2 == 1),
                w = mixed<T>(static_cast<std::size_t>(in) * out, 2), bias = mixed<T>(out, 3);
@@ -102,8 +92,9 @@ TYPED_TEST(Simd, Matmul) {
     for (const T* b : {bias.data(), static_cast<const T*>(nullptr)}) {
       const auto run = [&](const Table<T>& table) {
         std::vector<T> y(static_cast<std::size_t>(rows) * (out + 3), T(7));
-        table.matmul({x.data(), static_cast<std::size_t>(in), &packed, b, y.data(), static_cast<std::size_t>(out) + 3},
-                     {0, rows}, {0, packed.panels()});
+        Matmul<T> op{x.data(), static_cast<std::size_t>(in), &packed, b, y.data(), static_cast<std::size_t>(out) + 3};
+        op.onwards = b != nullptr;  // no hint changes a result
+        table.matmul(op, {0, rows}, {0, packed.panels()});
         return y;
       };
       const auto expected = run(ref_table<T>());
@@ -118,19 +109,11 @@ struct Reduced : testing::TestWithParam<DType> {};
 
 TEST_P(Reduced, MatmulWithSmallerWeights) {
   const DType type = GetParam();
-  for (const Shape& shape : std::vector<Shape>{{1, 1, 1},
-                                               {1, 64, 64},
-                                               {1, 100, 130},
-                                               {2, 33, 64},
-                                               {3, 257, 65},
-                                               {4, 5, 300},
-                                               {5, 64, 31},
-                                               {7, 1025, 64},
-                                               {12, 300, 64},
-                                               {13, 2500, 70},
-                                               {16, 48, 144},
-                                               {31, 3, 97},
-                                               {600, 96, 129}}) {
+  for (const Shape& shape :
+       std::vector<Shape>{{1, 1, 1},     {1, 64, 64},    {1, 100, 130}, {2, 33, 64},    {3, 257, 65},   {4, 5, 300},
+                          {5, 64, 31},   {7, 1025, 64},  {12, 300, 64}, {13, 2500, 70}, {16, 48, 144},  {31, 3, 97},
+                          {8, 193, 130}, {9, 257, 64},   {10, 256, 70}, {11, 520, 40},  {47, 130, 130}, {49, 3200, 70},
+                          {50, 64, 65},  {51, 1030, 64}, {52, 40, 70},  {53, 6200, 66}, {600, 96, 129}}) {
     const auto rows = shape.rows, in = shape.in, out = shape.out;
     for (const bool extreme : {false, true}) {
       auto x = mixed<float>(static_cast<std::size_t>(rows) * in, 1),
@@ -158,6 +141,7 @@ TEST_P(Reduced, MatmulWithSmallerWeights) {
           EXPECT_TRUE(table.quantize({x.data(), static_cast<std::size_t>(in), in, op.quantized}, {0, rows}));
         }
         op.y = y.data();
+        op.onwards = extreme;  // no hint changes a result
         table.matmul(op, {0, rows}, {0, packed.panels()});
         // What was quantised is part of the result.
         for (const std::int8_t v : q) y.push_back(v);
