@@ -68,13 +68,14 @@ struct ThreadPool::Team {
   struct alignas(64) Share {
     std::atomic<std::uint64_t> left{0};
   };
-  explicit Team(int threads) : shares(static_cast<std::size_t>(threads)) {}
+  explicit Team(int threads) : shares(static_cast<std::size_t>(threads)), used(shares.size()) {}
 
   // What workers watch, and what hardly changes, on one line; what each of them writes on others.
   alignas(64) std::atomic<std::uint32_t> region{0};
   std::atomic<bool> stop{false};
   std::atomic<const std::function<void(std::size_t)>*> task{nullptr};
-  std::vector<Share> shares;  // the caller's first
+  std::vector<Share> shares;         // the caller's first
+  std::atomic<std::size_t> used{0};  // of them, those of threads that run
   std::vector<std::thread> workers;
   alignas(64) std::atomic<std::size_t> unfinished{0};
   std::optional<cpu_set_t> caller_cpus;  // before it was pinned
@@ -98,8 +99,9 @@ struct ThreadPool::Team {
   // Runs tasks until none is left: those of thread `me`, then others'.
   void work_off(std::size_t me) {
     std::size_t done = 0;
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      Share& share = shares[(me + i) % shares.size()];
+    const std::size_t n = used.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < n; ++i) {
+      Share& share = shares[(me + i) % n];
       for (std::size_t index; (index = take(share, i > 0)) != kNone; ++done) {
         (*task.load(std::memory_order_relaxed))(index);
       }
@@ -139,6 +141,7 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), team_(std::ma
     } catch (const std::exception&) {
       // The system starts no more: those that run do all the work, to the same bits.
       threads_ = i;
+      team_->used.store(static_cast<std::size_t>(i), std::memory_order_relaxed);
       return;
     }
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <system_error>
 
@@ -60,7 +61,12 @@ class VocabularyLoad {
     if (!has_vocabulary(folder)) return;
     failed_ = std::make_shared<std::atomic<bool>>(false);
     const auto read = [folder, vocab, failed = failed_] {
-      auto tokenizer = load(folder, vocab);
+      Result<Tokenizer> tokenizer = fail(Code::capacity, fmt::format("{}: no memory for the vocabulary", folder));
+      try {
+        tokenizer = load(folder, vocab);
+      } catch (const std::bad_alloc&) {
+        // The error is that of above.
+      }
       if (!tokenizer) failed->store(true, std::memory_order_relaxed);
       return tokenizer;
     };
@@ -123,6 +129,7 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
   if (!prefix) return pass(prefix);
   auto weights = model::load_gpt2(config, *source, *prefix, dtype,
                                   [&](double part) { return !vocabulary.failed() && (!progress || progress(part)); });
+  if (!weights && !vocabulary.failed()) return pass(weights);
   auto tokenizer = vocabulary.result();
   if (!tokenizer) return pass(tokenizer);
   if (!weights) return pass(weights);

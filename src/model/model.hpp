@@ -17,7 +17,7 @@ namespace stet::model {
 
 /// Rows of a step whose logits are wanted, and where they go: rows.size() x vocab values of the model's dtype.
 struct LogitsOut {
-  std::span<const int> rows;  // ascending
+  std::span<const int> rows;  // strictly ascending
   std::byte* data = nullptr;
 };
 

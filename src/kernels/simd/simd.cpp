@@ -18,6 +18,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/buffer.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/simd/math-inl.hpp"
 #include "kernels/simd/simd.hpp"
@@ -219,9 +220,12 @@ HWY_INLINE void matmul_panel(const Matmul<T>& op, int p, Range rows, const Panel
     return;
   }
   if constexpr (!std::is_same_v<S, T>) {
-    if (count >= kManyRows) {
+    // Not on the stack, which a caller may have made small. Without the memory the weights are widened for each tile.
+    constexpr std::size_t kBytes = sizeof(T) * kWidenBlock * kPanel<T>;
+    auto buffer = count >= kManyRows ? base::Buffer::allocate(kBytes) : Result<base::Buffer>();
+    if (buffer && buffer->size() == kBytes) {
       const D<T> d;
-      HWY_ALIGN T wide[kWidenBlock * kPanel<T>];
+      T* wide = buffer->template as<T>();
       for (int k0 = 0; k0 < in; k0 += kWidenBlock) {
         const int n = std::min(in - k0, kWidenBlock);
         const S* from = panel + static_cast<std::size_t>(k0) * kPanel<T>;

@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+#include "base/buffer.hpp"
+
 // Everything below runs with AVX-512; nothing of it is a template or an inline function that another file could share.
 #define STET_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"), always_inline)) static inline
 #define STET_VNNI_ENTRY __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
@@ -331,22 +333,27 @@ STET_VNNI void stream_panel(const Matmul<float>& op, int p, Range rows) {
   }
 }
 
-// Panel p for rows that are bound by arithmetic. Blocks of 3,072 inputs: smaller ones, which a row's totals must leave
-// and enter more often, measured slower, down to 12 % at 256 inputs, although those stay in the first-level cache.
+// Panel p for rows that are bound by arithmetic, in blocks of 3,072 inputs: smaller ones, which a row's totals must
+// leave and enter more often, measured slower, down to 12 % at 256 inputs, although those stay in the first-level
+// cache. `widened`: room for a block of int4 with a byte for each quant, or null.
+constexpr int kInputBlock = 3072;
+
 template <class W>
-STET_VNNI void panel(const Matmul<float>& op, int p, Range rows) {
-  constexpr int kBlock = 3072 / W::kGroup;
+STET_VNNI void panel(const Matmul<float>& op, int p, Range rows, std::byte* widened) {
+  constexpr int kBlock = kInputBlock / W::kGroup;
   const int groups = op.quantized.groups;
   const std::byte* group = op.w->panel(p);
-  alignas(64) std::byte widened[W::kNibbles ? kBlock * kGroupBytes<Widened4> : 1];
   for (int g = 0; g < groups; g += kBlock, group += kBlock * kGroupBytes<W>) {
-    const Block block{p, g, g + kBlock < groups ? g + kBlock : groups, W::kNibbles ? widened : group, {nullptr, 0}};
+    Block block{p, g, g + kBlock < groups ? g + kBlock : groups, group, {nullptr, 0}};
     if constexpr (W::kNibbles) {
-      widen(group, block.end - block.begin, widened);
-      block_rows<Widened4>(op, block, rows);
-    } else {
-      block_rows<W>(op, block, rows);
+      if (widened != nullptr) {
+        widen(group, block.end - block.begin, widened);
+        block.group = widened;
+        block_rows<Widened4>(op, block, rows);
+        continue;
+      }
     }
+    block_rows<W>(op, block, rows);
   }
 }
 
@@ -355,6 +362,10 @@ constexpr int kManyRows = 48;  // from here on arithmetic takes longer than memo
 template <class W>
 STET_VNNI_ENTRY void matmul_as(const Matmul<float>& op, Range rows, Range panels) {
   const int count = rows.end - rows.begin;
+  // Not on the stack, which a caller may have made small. Without the memory int4 is unpacked for each tile.
+  constexpr std::size_t kWidened = kInputBlock / Widened4::kGroup * kGroupBytes<Widened4>;
+  auto buffer = base::Buffer::allocate(W::kNibbles && count >= kManyRows ? kWidened : 0);
+  std::byte* widened = buffer && buffer->size() == kWidened ? buffer->data() : nullptr;
   for (int p = panels.begin; p < panels.end; ++p) {
     if (count == 1) {
       few_rows<W, 1>(op, p, rows.begin);
@@ -365,7 +376,7 @@ STET_VNNI_ENTRY void matmul_as(const Matmul<float>& op, Range rows, Range panels
     } else if (count < kManyRows) {
       stream_panel<W>(op, p, rows);
     } else {
-      panel<W>(op, p, rows);
+      panel<W>(op, p, rows, widened);
     }
   }
 }
