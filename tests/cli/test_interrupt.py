@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from program import LONG, ProgramTest, start
+from program import LONG, SECONDS, ProgramTest, start
 
 TEAM = 9  # threads: more than loading ever starts, so that their number tells that it is over
 LONG_PROMPT = ",".join(["1"] * 16000)  # in chunks of 16 its prefill takes a thousand steps
@@ -54,13 +54,15 @@ class Interrupt(ProgramTest):
         self.assertEqual([json.loads(line)["reason"] for line in out.splitlines()], ["interrupted"] * 8)
 
     def test_while_waiting_for_stdin(self):
-        process = start("generate", stdin=subprocess.PIPE)
-        self.interrupt(process)
-        self.assertEqual(process.wait(), 130)
-        process.stdin.close()
-        self.assertRegex(process.stderr.read().decode(), r"\Astet: [^\n]*interrupted\n\Z")
-        process.stdout.close()
-        process.stderr.close()
+        # Many times: a Ctrl-C just before the program waits must not be lost.
+        for _ in range(20):
+            process = start("generate", stdin=subprocess.PIPE)
+            self.interrupt(process)
+            self.assertEqual(process.wait(timeout=SECONDS), 130)
+            process.stdin.close()
+            self.assertRegex(process.stderr.read().decode(), r"\Astet: [^\n]*interrupted\n\Z")
+            process.stdout.close()
+            process.stderr.close()
 
     def test_while_opening_a_pipe_that_nobody_writes(self):
         pipe = self.folder / "pipe"
