@@ -81,6 +81,16 @@ struct Prefetch {
     at += bytes;
   }
 };
+// All lines a fixed distance ahead, for a single tile.
+template <int kBytes>
+struct Stream {
+  static constexpr int kAhead = 8192;
+  const char* at;
+  HWY_INLINE void step() {
+    for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+    at += kBytes;
+  }
+};
 struct NoPrefetch {
   HWY_INLINE void step() {}
 };
@@ -236,8 +246,15 @@ HWY_INLINE void matmul_panel(const Matmul<T>& op, int p, Range rows, const Panel
     }
   }
   for (int k0 = 0; k0 < in; k0 += kInputBlock) {
-    matmul_rows<T, S>(op, panel + static_cast<std::size_t>(k0) * kPanel<T>, k0, std::min(in - k0, kInputBlock), rows,
-                      out, NoPrefetch());
+    const S* block = panel + static_cast<std::size_t>(k0) * kPanel<T>;
+    const int n = std::min(in - k0, kInputBlock);
+    if (count <= kTileRows) {
+      constexpr int kBytes = sizeof(S) * kPanel<T>;
+      matmul_rows<T, S>(op, block, k0, n, rows, out,
+                        Stream<kBytes>{reinterpret_cast<const char*>(block) + Stream<kBytes>::kAhead});
+    } else {
+      matmul_rows<T, S>(op, block, k0, n, rows, out, NoPrefetch());
+    }
   }
 }
 
