@@ -28,7 +28,7 @@ inline constexpr int kRows = 6;
 #endif
 inline constexpr int kChains = 4 * kRows;
 
-template <int kStreams>
+template <int kStreams, bool kAsk = false>
 std::uint64_t read(const std::byte* data, std::size_t bytes) {
   const hn::ScalableTag<std::uint64_t> d;
   constexpr std::size_t kRun = kProbeBlock / 4, kVec = hn::MaxLanes(d) * sizeof(std::uint64_t), kSums = 8;
@@ -38,6 +38,9 @@ std::uint64_t read(const std::byte* data, std::size_t bytes) {
   for (std::size_t at = 0; at < stream; at += kRun) {
     for (std::size_t s = 0; s < kStreams; ++s) {
       const auto* from = reinterpret_cast<const std::uint64_t*>(data + s * stream + at);
+      for (std::size_t i = 0; kAsk && i < kRun; i += 64) {
+        __builtin_prefetch(data + s * stream + at + kReadAhead + i, 0, 3);
+      }
       for (std::size_t i = 0; i < kRun / kVec; ++i) {
         sums[i % kSums] = hn::Xor(sums[i % kSums], hn::LoadU(d, from + i * hn::MaxLanes(d)));
       }
@@ -107,7 +110,7 @@ Burst integer(std::size_t rounds) {
           static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)))};
 }
 
-constexpr Probe kProbe = {read<1>, read<4>, fused<float>, fused<double>, integer};
+constexpr Probe kProbe = {read<1>, read<4>, read<1, true>, fused<float>, fused<double>, integer};
 
 }  // namespace stet::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -214,7 +217,7 @@ Probe probe_of(const Target& target) noexcept {
 #if HWY_TARGETS & HWY_NEON
   if (name == "neon") return N_NEON::kProbe;
 #endif
-  return {read_plain, read_plain, fused_plain<float>, fused_plain<double>, integer_plain};
+  return {read_plain, read_plain, read_plain, fused_plain<float>, fused_plain<double>, integer_plain};
 }
 
 }  // namespace stet::kernels

@@ -175,7 +175,7 @@ TEST(Probe, EveryTargetsLoopsReadAllAndCountTheirWork) {
   for (const auto& target : kernels::targets()) {
     const auto probe = kernels::probe_of(target);
     const auto* data = reinterpret_cast<const std::byte*>(words.data());
-    for (const auto read : {probe.read, probe.read_four_streams}) {
+    for (const auto read : {probe.read, probe.read_four_streams, probe.read_asked}) {
       EXPECT_EQ(read(data, words.size() * 8), 0U);
       for (std::size_t i = 0; i < words.size(); ++i) {
         words[i] = 5;
