@@ -8,6 +8,8 @@ const char* name_of(Activation activation) noexcept {
       return "gelu_tanh";
     case Activation::gelu_erf:
       return "gelu_erf";
+    case Activation::silu:
+      return "silu";
     case Activation::relu:
       break;
   }
@@ -18,6 +20,7 @@ std::optional<Activation> activation_named(std::string_view name) noexcept {
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
   if (name == "gelu") return Activation::gelu_erf;
   if (name == "relu") return Activation::relu;
+  if (name == "silu" || name == "swish") return Activation::silu;
   return std::nullopt;
 }
 

@@ -11,7 +11,9 @@ TEST(Activation, KnowsTheNamesOfConfigs) {
   EXPECT_EQ(activation_named("gelu_pytorch_tanh"), Activation::gelu_tanh);
   EXPECT_EQ(activation_named("gelu"), Activation::gelu_erf);
   EXPECT_EQ(activation_named("relu"), Activation::relu);
-  for (const char* other : {"", "gelu_fast", "GELU", "silu", "relu ", "gelu_tanh"})
+  EXPECT_EQ(activation_named("silu"), Activation::silu);
+  EXPECT_EQ(activation_named("swish"), Activation::silu);
+  for (const char* other : {"", "gelu_fast", "GELU", "SiLU", "relu ", "gelu_tanh"})
     EXPECT_EQ(activation_named(other), std::nullopt) << other;
 }
 
@@ -19,6 +21,7 @@ TEST(Activation, HasANameOfItsOwn) {
   EXPECT_STREQ(name_of(Activation::gelu_tanh), "gelu_tanh");
   EXPECT_STREQ(name_of(Activation::gelu_erf), "gelu_erf");
   EXPECT_STREQ(name_of(Activation::relu), "relu");
+  EXPECT_STREQ(name_of(Activation::silu), "silu");
 }
 
 }  // namespace
