@@ -19,18 +19,22 @@ namespace stet::weights {
 /// that names the tensor and offset, never a fault (docs/decisions/0002-read-weights-by-pread.md).
 Result<std::unique_ptr<Source>> open_safetensors(const std::filesystem::path& path);
 
-/// Parses the text of a config.json. `name` names it in errors. Code::unsupported refuses a variant by key and value,
-/// Code::corrupt a value that cannot be. Sizes have to be there; other missing keys mean what Hugging Face's GPT2Config
-/// means by their absence, except that its default start and end token 50256 holds only in a vocabulary that reaches so
-/// far. What comes back satisfies check_config.
+/// Parses the text of a config.json of GPT-2, Llama, Mistral or Qwen2, in the spellings of transformers 4 and 5.
+/// `name` names it in errors. Code::unsupported refuses a variant by key and value, Code::corrupt a value that cannot
+/// be. Sizes have to be there; other missing keys mean what the family's class in transformers means by their absence,
+/// except that GPT2Config's default start and end token 50256 holds only in a vocabulary that reaches so far, and the
+/// other families have none by default. Keys that the class does not read (a Llama's sliding_window) say nothing.
+/// What comes back satisfies check_config; its windows are empty when every layer sees everything.
 Result<ModelConfig> parse_config(std::string_view json, const std::string& name);
 
 /// Reads `folder`/config.json.
 Result<ModelConfig> read_config(const std::filesystem::path& folder);
 
-/// A config whose sizes make sense together: all from 1 to 2^31 - 1 (layers to 65,536), heads divide the width, 3 x
-/// width fits an int, the model has less than 2^60 parameters, the start and end token are in the vocabulary. `name`
-/// begins errors.
+/// A config whose sizes make sense together: all from 1 to 2^31 - 1 (layers to 65,536), the model has less than 2^60
+/// parameters, the start and end token are in the vocabulary. A GPT-2's heads divide its width, 3 x width fits an int.
+/// A Llama's KV heads divide its heads, head_dim is even; the widths of query, key and value together, and 2 x inner,
+/// fit an int; theta and factor are at least 1, low_frequency < high_frequency; windows are not negative. Families but
+/// "llama", "mistral" and "qwen2" are taken for GPT-2's. `name` begins errors.
 Result<void> check_config(const ModelConfig& config, const std::string& name);
 
 /// A model that lives only in memory: "random:gpt2", "random:gpt2-medium", "random:char" or "random:FILE" (a
@@ -64,5 +68,18 @@ std::vector<TensorSpec> gpt2_tensors(const ModelConfig& config);
 /// names. Mask buffers (h.N.attn.bias, h.N.attn.masked_bias) are ignored; a tied model may carry a lm_head.weight
 /// (ignored when its shape is the embedding's); an untied one needs it. lm_head.weight never has the prefix.
 Result<std::string> check_gpt2(const Source& source, const ModelConfig& config, const std::string& where);
+
+/// Every tensor that a Llama, Mistral or Qwen2 of this config needs, under Hugging Face names without a prefix
+/// ("layers.0.self_attn.q_proj.weight"). Matrices are [out, in] (Linear's layout), embeddings and the head [vocabulary,
+/// width]; queries are heads x head_dim wide, keys and values kv_heads x head_dim. Precondition: check_config(config).
+std::vector<TensorSpec> llama_tensors(const ModelConfig& config);
+
+/// check_gpt2 for these families. The prefix is "" or "model."; the ignored buffers are rotary_emb.inv_freq and
+/// layers.N.self_attn.rotary_emb.inv_freq.
+Result<std::string> check_llama(const Source& source, const ModelConfig& config, const std::string& where);
+
+/// gpt2_tensors or llama_tensors, check_gpt2 or check_llama, by config.family.
+std::vector<TensorSpec> tensors_of(const ModelConfig& config);
+Result<std::string> check_tensors(const Source& source, const ModelConfig& config, const std::string& where);
 
 }  // namespace stet::weights

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 
 #include "base/file.hpp"
 #include "weights/checkpoint.hpp"
+#include "weights/config_reader.hpp"
 #include "weights/json.hpp"
 #include "weights/printable.hpp"
 
@@ -18,130 +18,81 @@ using nlohmann::json;
 constexpr int kMost = std::numeric_limits<int>::max();
 constexpr int kMaxLayers = 1 << 16;
 
-/// Takes values out of a config by key. The first thing wrong is kept in `error`; what comes back after it is a
-/// default.
-class Reader {
- public:
-  Reader(const json& object, const std::string& where) : object_(object), where_(where) {}
-
-  const std::optional<Error>& error() const noexcept { return error_; }
-
-  void refuse(Code code, std::string_view why) {
-    if (!error_) error_ = Error{code, fmt::format("{}: {}", where_, why)};
-  }
-
-  /// Null when the key is missing.
-  const json* find(const char* key) const {
-    const auto at = object_.find(key);
-    return at == object_.end() ? nullptr : &*at;
-  }
-
-  int size(const char* key) {
-    const json* value = find(key);
-    if (value == nullptr) {
-      refuse(Code::corrupt, fmt::format("{} is missing", key));
-      return 1;
-    }
-    if (!value->is_number_unsigned() || value->get<std::uint64_t>() < 1 || value->get<std::uint64_t>() > kMost) {
-      wrong(key, *value, "an integer from 1 to 2147483647");
-      return 1;
-    }
-    return value->get<int>();
-  }
-
-  bool flag(const char* key, bool missing) {
-    const json* value = find(key);
-    if (value == nullptr) return missing;
-    if (!value->is_boolean()) {
-      wrong(key, *value, "true or false");
-      return missing;
-    }
-    return value->get<bool>();
-  }
-
-  double positive(const char* key, double missing) {
-    const json* value = find(key);
-    if (value == nullptr) return missing;
-    if (!value->is_number() || !(value->get<double>() > 0) || !std::isfinite(value->get<double>())) {
-      wrong(key, *value, "a positive number");
-      return missing;
-    }
-    return value->get<double>();
-  }
-
-  std::string text(const char* key, std::string missing) {
-    const json* value = find(key);
-    if (value == nullptr) return missing;
-    if (!value->is_string()) {
-      wrong(key, *value, "a string");
-      return missing;
-    }
-    return value->get<std::string>();
-  }
-
-  /// A token's id, or a list of one.
-  std::optional<TokenId> token(const char* key, int vocab) {
-    constexpr TokenId kEndOfText = 50256;
-    const json* value = find(key);
-    if (value == nullptr) return kEndOfText < vocab ? std::optional(kEndOfText) : std::nullopt;
-    if (value->is_null()) return std::nullopt;
-    if (value->is_array()) {
-      if (value->size() != 1) {
-        refuse(Code::unsupported, fmt::format("{} is a list of {} ids; one is supported", key, value->size()));
-        return std::nullopt;
-      }
-      value = &value->front();
-    }
-    if (!value->is_number_unsigned() || value->get<std::uint64_t>() >= static_cast<std::uint64_t>(vocab)) {
-      wrong(key, *value, fmt::format("null or an id of the vocabulary of {}", vocab));
-      return std::nullopt;
-    }
-    return value->get<TokenId>();
-  }
-
-  /// Refuses a key that changes the model unless it is missing, null, false or empty.
-  void must_be_off(const char* key) {
-    const json* value = find(key);
-    if (value == nullptr || value->is_null() || *value == false) return;
-    if (value->is_structured() && value->empty()) return;
-    refuse(Code::unsupported, fmt::format("{} {} is not supported", key, spelled(*value)));
-  }
-
- private:
-  void wrong(const char* key, const json& value, std::string_view expected) {
-    refuse(Code::corrupt, fmt::format("{} is {}, not {}", key, spelled(value), expected));
-  }
-
-  const json& object_;
-  const std::string& where_;
-  std::optional<Error> error_;
-};
-
-/// model_type, or without it the class that wrote the checkpoint.
-void check_family(Reader& reader) {
+/// "gpt2", "llama", "mistral" or "qwen2": model_type, or without it the class that wrote the checkpoint.
+std::string read_family(ConfigReader& reader) {
+  constexpr std::pair<const char*, const char*> kFamilies[] = {{"gpt2", "GPT2LMHeadModel"},
+                                                               {"llama", "LlamaForCausalLM"},
+                                                               {"mistral", "MistralForCausalLM"},
+                                                               {"qwen2", "Qwen2ForCausalLM"}};
   if (const json* type = reader.find("model_type"); type != nullptr) {
-    if (*type == "gpt2") return;
-    return reader.refuse(Code::unsupported, fmt::format("model_type {} is not supported, \"gpt2\" is", spelled(*type)));
+    for (const auto& [family, unused] : kFamilies) {
+      if (is_text(*type, family)) return family;
+    }
+    reader.refuse(Code::unsupported, fmt::format("model_type {} is not supported; \"gpt2\", \"llama\", \"mistral\" "
+                                                 "and \"qwen2\" are",
+                                                 spelled(*type)));
+    return "";
   }
   const json* classes = reader.find("architectures");
-  if (classes == nullptr) return reader.refuse(Code::corrupt, "model_type is missing");
-  if (classes->is_array() && std::find(classes->begin(), classes->end(), json("GPT2LMHeadModel")) != classes->end())
-    return;
-  reader.refuse(Code::unsupported, fmt::format("model_type is missing and architectures {} is not supported, "
-                                               "[\"GPT2LMHeadModel\"] is",
+  if (classes == nullptr) {
+    reader.refuse(Code::corrupt, "model_type is missing");
+    return "";
+  }
+  for (const auto& [family, name] : kFamilies) {
+    const auto is_class = [name = name](const json& item) { return is_text(item, name); };
+    if (classes->is_array() && std::any_of(classes->begin(), classes->end(), is_class)) return family;
+  }
+  reader.refuse(Code::unsupported, fmt::format("model_type is missing and architectures {} is not supported; "
+                                               "GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM and "
+                                               "Qwen2ForCausalLM are",
                                                printable(classes->dump(-1, ' ', true))));
+  return "";
 }
 
-Activation read_activation(Reader& reader) {
-  const std::string name = reader.text("activation_function", "gelu_new");
-  const auto activation = activation_named(name);
-  if (!activation) {
-    reader.refuse(Code::unsupported,
-                  fmt::format("activation_function \"{}\" is not supported, gelu_new, gelu_pytorch_tanh, "
-                              "gelu and relu are",
-                              printable(name)));
+void parse_gpt2(ConfigReader& reader, ModelConfig& config) {
+  for (const char* key : {"add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config"}) {
+    reader.must_be_off(key);
   }
-  return activation.value_or(Activation::gelu_tanh);
+  config.layers = reader.size("n_layer");
+  config.heads = reader.size("n_head");
+  config.width = reader.size("n_embd");
+  config.vocab = reader.size("vocab_size");
+  // Old files say n_ctx, some say both; the embedding has n_positions rows.
+  config.context =
+      reader.size(reader.find("n_positions") == nullptr && reader.find("n_ctx") != nullptr ? "n_ctx" : "n_positions");
+  if (reader.given("n_inner") != nullptr) {
+    config.inner = reader.size("n_inner");
+  } else if (config.width > kMost / 4) {
+    reader.refuse(Code::corrupt, fmt::format("n_embd {} is more than {}", config.width, kMost / 4));
+  } else {
+    config.inner = 4 * config.width;
+  }
+  config.kv_heads = config.heads;
+  config.head_dim = config.width / config.heads;  // check_config refuses a remainder
+  config.activation = reader.activation("activation_function", "gelu_new",
+                                        {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu});
+  config.norm_epsilon = reader.positive("layer_norm_epsilon", 1e-5);
+  config.scale_attention = reader.flag("scale_attn_weights", true);
+  config.scale_attention_by_layer = reader.flag("scale_attn_by_inverse_layer_idx", false);
+  reader.flag("reorder_and_upcast_attn", false);  // an order of half-precision arithmetic: the same function
+  config.tied_head = reader.flag("tie_word_embeddings", true);
+  constexpr TokenId kEndOfText = 50256;
+  const auto missing = kEndOfText < config.vocab ? std::optional(kEndOfText) : std::nullopt;
+  config.bos = reader.token("bos_token_id", config.vocab, missing);
+  config.eos = reader.token("eos_token_id", config.vocab, missing);
+}
+
+/// Of the matrices and vectors, to a few vectors; in double, where nothing overflows.
+double parameters_of(const ModelConfig& config) {
+  const double width = config.width, inner = config.inner, vocab = config.vocab;
+  if (is_llama(config)) {
+    const double q = static_cast<double>(config.heads) * config.head_dim;
+    const double kv = static_cast<double>(config.kv_heads) * config.head_dim;
+    return config.layers * (2 * width * (q + kv) + 3 * width * inner + 4 * width + q + 2 * (kv + inner)) +
+           width * (2 * vocab + 1);
+  }
+  return config.layers * (4 * width * width + 2 * width * inner + 13 * width) +
+         width * (2 * vocab + static_cast<double>(config.context));
 }
 
 }  // namespace
@@ -155,13 +106,14 @@ Result<void> check_config(const ModelConfig& config, const std::string& name) {
     if (size < 1 || size > kMost) return refuse(fmt::format("{} {} is not from 1 to {}", what, size, kMost));
   }
   if (config.layers > kMaxLayers) return refuse(fmt::format("{} layers are more than {}", config.layers, kMaxLayers));
-  if (config.width % config.heads != 0) {
+  if (is_llama(config)) {
+    if (const std::string fault = llama_fault(config); !fault.empty()) return refuse(fault);
+  } else if (config.width % config.heads != 0) {
     return refuse(fmt::format("width {} is not a multiple of {} heads", config.width, config.heads));
+  } else if (config.width > kMost / 3) {
+    return refuse(fmt::format("width {} is more than {}", config.width, kMost / 3));
   }
-  if (config.width > kMost / 3) return refuse(fmt::format("width {} is more than {}", config.width, kMost / 3));
-  const double width = config.width;
-  const double parameters = config.layers * (4 * width * width + 2 * width * config.inner + 13 * width) +
-                            width * (2.0 * config.vocab + static_cast<double>(config.context));
+  const double parameters = parameters_of(config);
   if (!(parameters < 0x1p60)) return refuse(fmt::format("about {:.1e} parameters are more than 2^60", parameters));
   for (const auto& token : {config.bos, config.eos}) {
     if (token && (*token < 0 || *token >= config.vocab)) {
@@ -175,39 +127,16 @@ Result<ModelConfig> parse_config(std::string_view text, const std::string& name)
   const auto object = parse_json(text, name);
   if (!object) return pass(object);
   if (!object->is_object()) return fail(Code::corrupt, fmt::format("{}: is {}, not an object", name, spelled(*object)));
-  Reader reader(*object, name);
-  check_family(reader);
-  for (const char* key : {"add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config"}) {
-    reader.must_be_off(key);
-  }
+  ConfigReader reader(*object, name);
   ModelConfig config;
-  config.family = "gpt2";
-  config.layers = reader.size("n_layer");
-  config.heads = reader.size("n_head");
-  config.width = reader.size("n_embd");
-  config.vocab = reader.size("vocab_size");
-  // Old files say n_ctx, some say both; the embedding has n_positions rows.
-  config.context =
-      reader.size(reader.find("n_positions") == nullptr && reader.find("n_ctx") != nullptr ? "n_ctx" : "n_positions");
-  if (const json* inner = reader.find("n_inner"); inner != nullptr && !inner->is_null()) {
-    config.inner = reader.size("n_inner");
-  } else if (config.width > kMost / 4) {
-    reader.refuse(Code::corrupt, fmt::format("n_embd {} is more than {}", config.width, kMost / 4));
+  config.family = read_family(reader);
+  if (is_llama(config)) {
+    parse_llama(reader, config);
   } else {
-    config.inner = 4 * config.width;
+    parse_gpt2(reader, config);
   }
-  config.activation = read_activation(reader);
-  config.norm_epsilon = reader.positive("layer_norm_epsilon", 1e-5);
-  config.scale_attention = reader.flag("scale_attn_weights", true);
-  config.scale_attention_by_layer = reader.flag("scale_attn_by_inverse_layer_idx", false);
-  reader.flag("reorder_and_upcast_attn", false);  // an order of half-precision arithmetic: the same function
-  config.tied_head = reader.flag("tie_word_embeddings", true);
-  config.bos = reader.token("bos_token_id", config.vocab);
-  config.eos = reader.token("eos_token_id", config.vocab);
   if (reader.error()) return Failure(*reader.error());
   if (auto ok = check_config(config, name); !ok) return pass(ok);
-  config.kv_heads = config.heads;
-  config.head_dim = config.width / config.heads;
   return config;
 }
 

@@ -35,7 +35,7 @@ inline std::uint64_t mix(std::uint64_t z) noexcept {
 class RandomSource final : public Source {
  public:
   RandomSource(const ModelConfig& config, std::uint64_t seed) {
-    auto specs = gpt2_tensors(config);
+    auto specs = tensors_of(config);
     std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
     for (TensorSpec& spec : specs) {
       streams_.push_back({mix(seed + mix(hash_of(spec.name))), spec.random_mean, spec.random_std});

@@ -87,11 +87,12 @@ TEST(Config, EveryVariantIsRead) {
 }
 
 TEST(Config, RefusesOtherModelsByKeyAndValue) {
-  refused({{"model_type", "\"llama\""}}, Code::unsupported, "model_type \"llama\" is not supported");
+  refused({{"model_type", "\"bert\""}}, Code::unsupported,
+          "model_type \"bert\" is not supported; \"gpt2\", \"llama\", \"mistral\" and \"qwen2\" are");
   refused({{"model_type", "2"}}, Code::unsupported, "model_type 2 is not supported");
   refused({{"model_type", ""}}, Code::corrupt, "model_type is missing");
-  refused({{"model_type", ""}, {"architectures", R"(["LlamaForCausalLM"])"}}, Code::unsupported,
-          "model_type is missing and architectures [\"LlamaForCausalLM\"] is not supported");
+  refused({{"model_type", ""}, {"architectures", R"(["BertModel"])"}}, Code::unsupported,
+          "model_type is missing and architectures [\"BertModel\"] is not supported; GPT2LMHeadModel, ");
   refused({{"activation_function", "\"silu\""}}, Code::unsupported, "activation_function \"silu\" is not supported");
   refused({{"activation_function", "null"}}, Code::corrupt, "activation_function is null, not a string");
   refused({{"add_cross_attention", "true"}}, Code::unsupported, "add_cross_attention true is not supported");
