@@ -125,9 +125,9 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
     source = std::move(*opened);
   }
   if (auto ok = check_memory(spec, {model::sizes(config, dtype, 1).weight_bytes, 0, 0}); !ok) return pass(ok);
-  auto prefix = weights::check_gpt2(*source, config, spec);
+  auto prefix = weights::check_tensors(*source, config, spec);
   if (!prefix) return pass(prefix);
-  auto weights = model::load_gpt2(config, *source, *prefix, dtype,
+  auto weights = model::load(config, *source, *prefix, dtype,
                                   [&](double part) { return !vocabulary.failed() && (!progress || progress(part)); });
   if (!weights && !vocabulary.failed()) return pass(weights);
   auto tokenizer = vocabulary.result();

@@ -52,16 +52,28 @@ struct Matmul {
 };
 
 /// y = (x - mean) / sqrt(variance + epsilon) x gain + bias over each row of `width`. Rule 2. x and y may be the same.
+/// Without a bias it is RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean of squares + epsilon) x gain.
 template <class T>
 struct LayerNorm {
   const T* x = nullptr;
   std::size_t x_stride = 0;
   const T* gain = nullptr;
-  const T* bias = nullptr;
+  const T* bias = nullptr;  // null: RMSNorm
   T epsilon = 0;
   int width = 0;
   T* y = nullptr;
   std::size_t y_stride = 0;
+};
+
+/// Rotary positions in place: within each of the `heads` of a row, component i < head_dim / 2 and its partner i +
+/// head_dim / 2 become fma(-partner, sin, component x cos) and fma(component, sin, partner x cos).
+template <class T>
+struct Rotate {
+  T* x = nullptr;
+  std::size_t x_stride = 0;
+  int heads = 0, head_dim = 0;
+  const T* cos = nullptr;  // [rows][head_dim / 2]
+  const T* sin = nullptr;
 };
 
 /// Queries of one slice of a step: row r (0 <= r < tokens) is position first + r, its head h starts at
@@ -111,7 +123,9 @@ struct Table {
   bool (*quantize)(const Quantize& op, Range rows);  // false: an activation was not finite
   void (*layer_norm)(const LayerNorm<T>& op, Range rows);
   void (*activate)(Activation activation, std::span<T> x);
-  void (*add)(std::span<const T> x, std::span<T> y);  // y += x
+  void (*add)(std::span<const T> x, std::span<T> y);       // y += x
+  void (*multiply)(std::span<const T> x, std::span<T> y);  // y *= x
+  void (*rotate)(const Rotate<T>& op, Range rows);
   void (*attend)(const Attend<T>& op, Range rows, Range kv_heads);
   // attend() in two steps, for a context that several threads share: blocks [begin, end) into `to`, as far as the rows
   // see them, and once all are there, the merge.

@@ -106,6 +106,25 @@ void run_activate(const Compute& on, Activation activation, std::span<T> x) {
   });
 }
 
+template <class T>
+void run_rotate(const Compute& on, const Rotate<T>& op, int rows) {
+  on.pool->run(tiles(rows, kNormTile),
+               [&](std::size_t i) { on.target->table<T>().rotate(op, tile(i, kNormTile, rows)); });
+}
+
+template <class T>
+void run_gate(const Compute& on, Activation activation, T* rows_of_both, int inner, int rows) {
+  const std::size_t pieces = tiles(inner, static_cast<int>(kActivateTile));
+  const auto& table = on.target->table<T>();
+  on.pool->run(pieces * static_cast<std::size_t>(rows), [&](std::size_t i) {
+    const Range part = tile(i % pieces, static_cast<int>(kActivateTile), inner);
+    T* gate = rows_of_both + i / pieces * 2 * static_cast<std::size_t>(inner) + part.begin;
+    const auto n = static_cast<std::size_t>(part.end - part.begin);
+    table.activate(activation, {gate, n});
+    table.multiply({gate + inner, n}, {gate, n});
+  });
+}
+
 namespace {
 
 // Some rows of a slice and one KV head.
@@ -205,6 +224,10 @@ template bool run_matmul(const Compute&, const Matmul<float>&, int, std::byte*);
 template bool run_matmul(const Compute&, const Matmul<double>&, int, std::byte*);
 template void run_add_layer_norm(const Compute&, const float*, float*, const LayerNorm<float>&, int);
 template void run_add_layer_norm(const Compute&, const double*, double*, const LayerNorm<double>&, int);
+template void run_rotate(const Compute&, const Rotate<float>&, int);
+template void run_rotate(const Compute&, const Rotate<double>&, int);
+template void run_gate(const Compute&, Activation, float*, int, int);
+template void run_gate(const Compute&, Activation, double*, int, int);
 template void run_activate(const Compute&, Activation, std::span<float>);
 template void run_activate(const Compute&, Activation, std::span<double>);
 template void run_attend(const Compute&, int, const std::function<void(int)>&, std::span<const Attend<float>>);

@@ -31,6 +31,13 @@ void run_add_layer_norm(const Compute& on, const T* addend, T* x, const LayerNor
 template <class T>
 void run_activate(const Compute& on, Activation activation, std::span<T> x);
 
+template <class T>
+void run_rotate(const Compute& on, const Rotate<T>& op, int rows);
+
+/// Rows of gate | up, `inner` each: gate = activation(gate) x up.
+template <class T>
+void run_gate(const Compute& on, Activation activation, T* rows_of_both, int inner, int rows);
+
 /// First store(head) for each KV head, from any thread, which is to write the rows that the head's queries read; then
 /// all slices of a step. In one parallel region where the step has few tokens.
 template <class T>

@@ -8,15 +8,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <limits>
-#include <mutex>
-#include <new>
-#include <numeric>
 #include <vector>
 
 #include "kernels/run.hpp"
+#include "model/loader.hpp"
 #include "model/model.hpp"
 
 namespace stet::model {
@@ -24,30 +20,6 @@ namespace {
 
 using kernels::Attend;
 using kernels::LayerNorm;
-using kernels::Matmul;
-using kernels::Packed;
-
-template <class T>
-constexpr DType kDType = sizeof(T) == 8 ? DType::f64 : DType::f32;
-template <class T>
-constexpr Codec kCodec = sizeof(T) == 8 ? Codec::f64 : Codec::f32;
-
-template <class T>
-struct Norm {
-  std::vector<T> gain, bias;
-};
-
-template <class T>
-struct Linear {
-  Packed weight;
-  std::vector<T> bias;
-};
-
-// The matmul of a linear layer; x rows are x_stride apart, y's as wide as the layer's output.
-template <class T>
-Matmul<T> op(const Linear<T>& linear, const T* x, std::size_t x_stride, T* y) {
-  return {x, x_stride, &linear.weight, linear.bias.data(), y, static_cast<std::size_t>(linear.weight.out())};
-}
 
 template <class T>
 struct Layer {
@@ -89,8 +61,8 @@ class Gpt2 final : public Model {
   const ModelConfig& config() const noexcept override { return config_; }
   DType dtype() const noexcept override { return kDType<T>; }
   DType weights() const noexcept override { return weights_; }
-  CacheSpec cache_spec() const override { return sizes(config_, weights_, 1).cache_spec; }
-  std::size_t weight_bytes() const noexcept override { return sizes(config_, weights_, 1).weight_bytes; }
+  CacheSpec cache_spec() const override { return gpt2_sizes(config_, weights_, 1).cache_spec; }
+  std::size_t weight_bytes() const noexcept override { return gpt2_sizes(config_, weights_, 1).weight_bytes; }
   std::size_t workspace_bytes(int rows) const noexcept override {
     return Activations<T>(config_, weights_, rows, nullptr).bytes;
   }
@@ -147,24 +119,13 @@ Result<void> Gpt2<T>::forward(const kernels::Compute& on, Step& step, std::span<
 template <class T>
 Result<void> Gpt2<T>::embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
                             T* x) const {
+  auto positions = check_inputs(config_, slices, ids);
+  if (!positions) return pass(positions);
   const auto width = static_cast<std::size_t>(config_.width);
-  std::vector<Pos> positions(ids.size());
-  for (const Slice& slice : slices) {
-    if (slice.first + slice.tokens > config_.context) {
-      return fail(Code::invalid_argument, fmt::format("position {} is beyond the model's context of {}",
-                                                      slice.first + slice.tokens - 1, config_.context));
-    }
-    std::iota(positions.begin() + slice.row, positions.begin() + slice.row + slice.tokens, slice.first);
-  }
-  for (const TokenId id : ids) {
-    if (id < 0 || id >= config_.vocab) {
-      return fail(Code::invalid_argument, fmt::format("token id {} is not in the vocabulary of {}", id, config_.vocab));
-    }
-  }
   on.pool->run(ids.size(), [&](std::size_t row) {
     const std::span<T> to(x + row * width, width);
     token_embedding_.get_output(ids[row], to);
-    on.target->table<T>().add({position_embedding_.data() + static_cast<std::size_t>(positions[row]) * width, width},
+    on.target->table<T>().add({position_embedding_.data() + static_cast<std::size_t>((*positions)[row]) * width, width},
                               to);
   });
   return {};
@@ -229,131 +190,10 @@ template <class T>
 Result<void> Gpt2<T>::linear(const kernels::Compute& on, const Matmul<T>& op, int rows, const Activations<T>& a,
                              const char* what) const {
   if (kernels::run_matmul(on, op, rows, a.quantized)) return {};
-  return fail(Code::unsupported, fmt::format("an activation before {} is not finite, which {} weights cannot work with",
-                                             what, name_of(weights_)));
+  return not_finite(what, weights_);
 }
 
 // ---- Loading
-
-// Reads tensors by name, on all CPUs, and keeps count for the progress callback.
-template <class T>
-class Loader {
- public:
-  Loader(const weights::Source& source, std::string prefix, DType weights, const std::function<bool(double)>& progress)
-      : source_(source),
-        prefix_(std::move(prefix)),
-        weights_(weights),
-        progress_(progress),
-        pool_(std::min(base::available_cpus(), kMostThreads)),
-        staging_(static_cast<std::size_t>(pool_.threads())) {
-    for (const auto& tensor : source.tensors()) total_ += static_cast<double>(tensor.elements());
-  }
-
-  Result<void> vector(const std::string& name, std::int64_t size, std::vector<T>& to) {
-    to.resize(static_cast<std::size_t>(size));
-    return read(name, 0, to);
-  }
-
-  // A [in, out] matrix, as Conv1D stores it.
-  Result<void> conv1d(const std::string& name, int in, int out, Linear<T>& to) {
-    if (auto ok = vector(name + ".bias", out, to.bias); !ok) return ok;
-    auto packed = Packed::allocate(weights_, in, out);
-    if (!packed) return named(name + ".weight", packed);
-    to.weight = std::move(*packed);
-    return by_rows(name + ".weight", in, out, [&](int k, int count, const std::vector<T>& rows) {
-      to.weight.template set_inputs<T>(k, count, rows);
-    });
-  }
-
-  // A [rows, width] matrix whose rows are outputs: embeddings and heads.
-  Result<void> outputs(const std::string& name, int rows, int width, Packed& to) {
-    auto packed = Packed::allocate(weights_, width, rows);
-    if (!packed) return named(name, packed);
-    to = std::move(*packed);
-    return by_rows(name, rows, width, [&](int first, int count, const std::vector<T>& values) {
-      to.template set_outputs<T>(first, count, values);
-    });
-  }
-
-  Result<void> norm(const std::string& name, int width, Norm<T>& to) {
-    if (auto ok = vector(name + ".weight", width, to.gain); !ok) return ok;
-    return vector(name + ".bias", width, to.bias);
-  }
-
- private:
-  static constexpr int kMostThreads = 8;  // more only wait for memory
-
-  Result<void> read(const std::string& name, std::int64_t begin, std::span<T> out) {
-    // lm_head lies beside the transformer, not in it.
-    const weights::TensorInfo* tensor = source_.find(name.starts_with("lm_head") ? name : prefix_ + name);
-    if (tensor == nullptr) return fail(Code::not_found, fmt::format("tensor {} is missing", name));
-    if (auto ok = source_.read(*tensor, begin, out); !ok) return ok;
-    const std::scoped_lock lock(mutex_);
-    done_ += static_cast<double>(out.size());
-    if (progress_ && !progress_(std::min(1.0, done_ / total_))) {
-      return fail(Code::interrupted, "loading was interrupted");
-    }
-    return {};
-  }
-
-  // set(first, count, values) for all rows of a matrix, about a megabyte at a time, from any thread.
-  template <class Set>
-  Result<void> by_rows(const std::string& name, int rows, int columns, const Set& set) {
-    constexpr int kWhole = 64;  // a multiple of every group size and panel, so that no two threads touch one
-    const int at_once = std::max(kWhole, (1 << 18) / columns / kWhole * kWhole);
-    const int blocks = rows / at_once + (rows % at_once != 0 ? 1 : 0);
-    std::atomic<int> next{0};
-    Result<void> result;
-    pool_.run(staging_.size(), [&](std::size_t thread) {
-      auto& staging = staging_[thread];
-      for (int b; (b = next.fetch_add(1)) < blocks;) {
-        const int r = b * at_once, n = std::min(at_once, rows - r);
-        try {
-          staging.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(columns));
-        } catch (const std::bad_alloc&) {
-          const std::scoped_lock lock(mutex_);
-          result = fail(Code::capacity, fmt::format("tensor {}: the system refused memory to read it", name));
-          next.store(blocks);
-          return;
-        }
-        if (auto ok = read(name, static_cast<std::int64_t>(r) * columns, staging); !ok) {
-          const std::scoped_lock lock(mutex_);
-          result = ok;
-          next.store(blocks);
-          return;
-        }
-        if (kernels::group_size(weights_) > 1 && !all_finite(staging)) {
-          const std::scoped_lock lock(mutex_);
-          result = fail(Code::unsupported, fmt::format("tensor {} has a value that is not finite, which {} cannot hold",
-                                                       name, name_of(weights_)));
-          next.store(blocks);
-          return;
-        }
-        set(r, n, staging);
-      }
-    });
-    return result;
-  }
-
-  static bool all_finite(const std::vector<T>& values) {
-    return std::all_of(values.begin(), values.end(),
-                       [](T x) { return std::abs(x) <= std::numeric_limits<float>::max(); });
-  }
-
-  template <class R>
-  static Failure named(const std::string& name, const Result<R>& r) {
-    return fail(r.error().code, fmt::format("tensor {}: {}", name, r.error().message));
-  }
-
-  const weights::Source& source_;
-  std::string prefix_;
-  DType weights_;
-  const std::function<bool(double)>& progress_;
-  base::ThreadPool pool_;
-  std::vector<std::vector<T>> staging_;  // of each thread
-  std::mutex mutex_;                     // guards done_ and the callback
-  double total_ = 0, done_ = 0;
-};
 
 template <class T>
 Result<void> Gpt2<T>::load(const weights::Source& source, const std::string& prefix,
@@ -409,7 +249,7 @@ Result<std::unique_ptr<Model>> loaded(std::unique_ptr<Gpt2<T>> model, const weig
 
 }  // namespace
 
-Sizes sizes(const ModelConfig& config, DType dtype, int rows) {
+Sizes gpt2_sizes(const ModelConfig& config, DType dtype, int rows) {
   return dtype == DType::f64 ? sizes_as<double>(config, dtype, rows) : sizes_as<float>(config, dtype, rows);
 }
 

@@ -52,11 +52,20 @@ struct Sizes {
 /// What load() would hold, from the config alone; workspace for steps of up to `rows` rows.
 Sizes sizes(const ModelConfig& config, DType weights, int rows);
 
-/// Loads a GPT-2 whose names carry `prefix` (weights::check_gpt2 found it), with matrices of `dtype` (vectors stay in
-/// the type of the arithmetic). `progress` is told the fraction loaded and returns false to give up
+/// Loads a model of any family whose names carry `prefix` (weights::check_tensors found it), with matrices of `dtype`
+/// (vectors stay in the type of the arithmetic). `progress` is told the fraction loaded and returns false to give up
 /// (Code::interrupted).
+Result<std::unique_ptr<Model>> load(const ModelConfig& config, const weights::Source& source, const std::string& prefix,
+                                    DType dtype, const std::function<bool(double)>& progress);
+
+// The same for one family.
+Sizes gpt2_sizes(const ModelConfig& config, DType weights, int rows);
+Sizes llama_sizes(const ModelConfig& config, DType weights, int rows);
 Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
                                          const std::string& prefix, DType dtype,
                                          const std::function<bool(double)>& progress);
+Result<std::unique_ptr<Model>> load_llama(const ModelConfig& config, const weights::Source& source,
+                                          const std::string& prefix, DType dtype,
+                                          const std::function<bool(double)>& progress);
 
 }  // namespace stet::model

@@ -63,9 +63,9 @@ class Digest {
 Result<std::unique_ptr<model::Model>> load(const Case& c, DType type) {
   auto random = weights::make_random(c.model);
   if (!random) return pass(random);
-  auto prefix = weights::check_gpt2(*random->source, random->config, c.model);
+  auto prefix = weights::check_tensors(*random->source, random->config, c.model);
   if (!prefix) return pass(prefix);
-  return model::load_gpt2(random->config, *random->source, *prefix, type, {});
+  return model::load(random->config, *random->source, *prefix, type, {});
 }
 
 // Any ids do, as long as they are the same everywhere.

@@ -248,6 +248,12 @@ STET_MATH_INLINE T relu(T x) noexcept {
   return x < T(0) ? T(0) : x;
 }
 
+/// x / (1 + exp(-x)). NaN at -inf, as the formula says.
+template <Real T>
+STET_MATH_INLINE T silu(T x) noexcept {
+  return x / (T(1) + exp(-x));
+}
+
 #undef STET_MATH_INLINE
 
 }  // namespace stet::kernels::ref

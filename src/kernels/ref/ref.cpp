@@ -140,6 +140,12 @@ void layer_norm(const LayerNorm<T>& op, Range rows) {
     const T* x = op.x + r * op.x_stride;
     T* y = op.y + r * op.y_stride;
     std::array<T, kLanes> lane{};
+    if (op.bias == nullptr) {
+      for (int i = 0; i < op.width; ++i) lane[i % kLanes] = std::fma(x[i], x[i], lane[i % kLanes]);
+      const T scale = T(1) / std::sqrt(tree_sum(lane) / static_cast<T>(op.width) + op.epsilon);
+      for (int i = 0; i < op.width; ++i) y[i] = (x[i] * scale) * op.gain[i];
+      continue;
+    }
     for (int i = 0; i < op.width; ++i) lane[i % kLanes] = lane[i % kLanes] + x[i];
     const T mean = tree_sum(lane) / static_cast<T>(op.width);
     lane = {};
@@ -164,12 +170,37 @@ void activate(Activation activation, std::span<T> x) {
     case Activation::relu:
       for (T& v : x) v = ref::relu(v);
       break;
+    case Activation::silu:
+      for (T& v : x) v = ref::silu(v);
+      break;
   }
 }
 
 template <class T>
 void add(std::span<const T> x, std::span<T> y) {
   for (std::size_t i = 0; i < y.size(); ++i) y[i] = y[i] + x[i];
+}
+
+template <class T>
+void multiply(std::span<const T> x, std::span<T> y) {
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = y[i] * x[i];
+}
+
+template <class T>
+void rotate(const Rotate<T>& op, Range rows) {
+  const int half = op.head_dim / 2;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const T* cos = op.cos + static_cast<std::ptrdiff_t>(r) * half;
+    const T* sin = op.sin + static_cast<std::ptrdiff_t>(r) * half;
+    for (int h = 0; h < op.heads; ++h) {
+      T* x = op.x + r * op.x_stride + static_cast<std::size_t>(h) * op.head_dim;
+      for (int i = 0; i < half; ++i) {
+        const T a = x[i], b = x[i + half];
+        x[i] = std::fma(-b, sin[i], a * cos[i]);
+        x[i + half] = std::fma(a, sin[i], b * cos[i]);
+      }
+    }
+  }
 }
 
 // What the cells hold for one KV head. K of a cell: [k_dim][16]; V: [16][v_dim]. A codec of another width than T is
@@ -308,8 +339,8 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
 }
 
 template <class T>
-constexpr Table<T> kRef = {matmul<T>, quantize,  layer_norm<T>,    activate<T>,
-                           add<T>,    attend<T>, attend_blocks<T>, merge_blocks<T>};
+constexpr Table<T> kRef = {matmul<T>,   quantize,  layer_norm<T>, activate<T>,      add<T>,
+                           multiply<T>, rotate<T>, attend<T>,     attend_blocks<T>, merge_blocks<T>};
 
 }  // namespace
 

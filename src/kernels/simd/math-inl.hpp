@@ -149,6 +149,11 @@ HWY_INLINE V gelu_erf(D d, V x) {
 }
 
 template <class D, class V = hn::Vec<D>>
+HWY_INLINE V silu(D d, V x) {
+  return hn::Div(x, hn::Add(hn::Set(d, hn::TFromD<D>(1)), exp(d, hn::Neg(x))));
+}
+
+template <class D, class V = hn::Vec<D>>
 HWY_INLINE V relu(D d, V x) {
   const V zero = hn::Zero(d);
   return hn::IfThenElse(hn::Lt(x, zero), zero, x);

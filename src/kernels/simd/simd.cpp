@@ -556,7 +556,37 @@ HWY_INLINE void layer_norm_rows(const LayerNorm<T>& op, int row) {
 }
 
 template <class T>
+void rms_norm(const LayerNorm<T>& op, int row) {
+  const D<T> d;
+  const int whole = op.width / kLanes * kLanes;
+  const T* x = op.x + static_cast<std::size_t>(row) * op.x_stride;
+  T* y = op.y + static_cast<std::size_t>(row) * op.y_stride;
+  V<T> acc[kLaneVecs<T>];
+  for (auto& a : acc) a = hn::Zero(d);
+  for (int i = 0; i < whole; i += kLanes) {
+    for (int v = 0; v < kLaneVecs<T>; ++v) {
+      const V<T> at = hn::LoadU(d, x + i + v * kN<T>);
+      acc[v] = hn::MulAdd(at, at, acc[v]);
+    }
+  }
+  HWY_ALIGN T lane[kLanes];
+  for (int v = 0; v < kLaneVecs<T>; ++v) hn::Store(acc[v], d, lane + v * kN<T>);
+  for (int i = whole; i < op.width; ++i) lane[i - whole] = std::fma(x[i], x[i], lane[i - whole]);
+  const T scale = T(1) / std::sqrt(tree_sum(lane) / static_cast<T>(op.width) + op.epsilon);
+  const V<T> scales = hn::Set(d, scale);
+  int i = 0;
+  for (; i < whole; i += kN<T>) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), scales), hn::LoadU(d, op.gain + i)), d, y + i);
+  }
+  for (; i < op.width; ++i) y[i] = (x[i] * scale) * op.gain[i];
+}
+
+template <class T>
 void layer_norm(const LayerNorm<T>& op, Range rows) {
+  if (op.bias == nullptr) {
+    for (int r = rows.begin; r < rows.end; ++r) rms_norm(op, r);
+    return;
+  }
   constexpr int kTogether = kNormRows;
   int r = rows.begin;
   for (; r + kTogether <= rows.end; r += kTogether) layer_norm_rows<T, kTogether>(op, r);
@@ -586,6 +616,8 @@ void activate(Activation activation, std::span<T> x) {
       return for_each_vector(x, [](auto d, auto v) HWY_ATTR { return gelu_erf(d, v); });
     case Activation::relu:
       return for_each_vector(x, [](auto d, auto v) HWY_ATTR { return relu(d, v); });
+    case Activation::silu:
+      return for_each_vector(x, [](auto d, auto v) HWY_ATTR { return silu(d, v); });
   }
 }
 
@@ -597,6 +629,42 @@ void add(std::span<const T> x, std::span<T> y) {
     hn::StoreU(hn::Add(hn::LoadU(d, y.data() + i), hn::LoadU(d, x.data() + i)), d, y.data() + i);
   }
   for (; i < y.size(); ++i) y[i] = y[i] + x[i];
+}
+
+template <class T>
+void multiply(std::span<const T> x, std::span<T> y) {
+  const D<T> d;
+  std::size_t i = 0;
+  for (; i + kN<T> <= y.size(); i += kN<T>) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, y.data() + i), hn::LoadU(d, x.data() + i)), d, y.data() + i);
+  }
+  for (; i < y.size(); ++i) y[i] = y[i] * x[i];
+}
+
+template <class T>
+void rotate(const Rotate<T>& op, Range rows) {
+  const D<T> d;
+  const int half = op.head_dim / 2;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const std::size_t row = static_cast<std::size_t>(r);
+    const T* cos = op.cos + row * static_cast<std::size_t>(half);
+    const T* sin = op.sin + row * static_cast<std::size_t>(half);
+    for (int h = 0; h < op.heads; ++h) {
+      T* x = op.x + row * op.x_stride + static_cast<std::size_t>(h) * static_cast<std::size_t>(op.head_dim);
+      int i = 0;
+      for (; i + kN<T> <= half; i += kN<T>) {
+        const V<T> a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + half);
+        const V<T> c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
+        hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, x + i);
+        hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, x + i + half);
+      }
+      for (; i < half; ++i) {
+        const T a = x[i], b = x[i + half];
+        x[i] = std::fma(-b, sin[i], a * cos[i]);
+        x[i + half] = std::fma(a, sin[i], b * cos[i]);
+      }
+    }
+  }
 }
 
 // ---- Attention
@@ -929,8 +997,8 @@ const char* const kName =
 #endif
 
 template <class T>
-constexpr Table<T> kTable = {matmul<T>, quantize,  layer_norm<T>,    activate<T>,
-                             add<T>,    attend<T>, attend_blocks<T>, merge_blocks<T>};
+constexpr Table<T> kTable = {matmul<T>,   quantize,  layer_norm<T>, activate<T>,      add<T>,
+                             multiply<T>, rotate<T>, attend<T>,     attend_blocks<T>, merge_blocks<T>};
 const Target kTarget = {kName, kName, &kTable<float>, &kTable<double>};
 
 }  // namespace stet::kernels::HWY_NAMESPACE

@@ -1,0 +1,44 @@
+#include "model/model.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "model/loader.hpp"
+
+namespace stet::model {
+
+Result<std::vector<Pos>> check_inputs(const ModelConfig& config, std::span<const Slice> slices,
+                                      std::span<const TokenId> ids) {
+  std::vector<Pos> positions(ids.size());
+  for (const Slice& slice : slices) {
+    if (slice.first + slice.tokens > config.context) {
+      return fail(Code::invalid_argument, fmt::format("position {} is beyond the model's context of {}",
+                                                      slice.first + slice.tokens - 1, config.context));
+    }
+    std::iota(positions.begin() + slice.row, positions.begin() + slice.row + slice.tokens, slice.first);
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= config.vocab) {
+      return fail(Code::invalid_argument, fmt::format("token id {} is not in the vocabulary of {}", id, config.vocab));
+    }
+  }
+  return positions;
+}
+
+Failure not_finite(const char* what, DType weights) {
+  return fail(Code::unsupported, fmt::format("an activation before {} is not finite, which {} weights cannot work with",
+                                             what, name_of(weights)));
+}
+
+Sizes sizes(const ModelConfig& config, DType weights, int rows) {
+  return config.family == "gpt2" ? gpt2_sizes(config, weights, rows) : llama_sizes(config, weights, rows);
+}
+
+Result<std::unique_ptr<Model>> load(const ModelConfig& config, const weights::Source& source, const std::string& prefix,
+                                    DType dtype, const std::function<bool(double)>& progress) {
+  if (config.family == "gpt2") return load_gpt2(config, source, prefix, dtype, progress);
+  return load_llama(config, source, prefix, dtype, progress);
+}
+
+}  // namespace stet::model
