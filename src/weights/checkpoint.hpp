@@ -27,20 +27,25 @@ Result<std::unique_ptr<Source>> open_safetensors(const std::filesystem::path& pa
 /// What comes back satisfies check_config; its windows are empty when every layer sees everything.
 Result<ModelConfig> parse_config(std::string_view json, const std::string& name);
 
+/// True for the families that are one architecture with Llama: "llama", "mistral", "qwen2".
+bool is_llama(const ModelConfig& config) noexcept;
+
 /// Reads `folder`/config.json.
 Result<ModelConfig> read_config(const std::filesystem::path& folder);
 
 /// A config whose sizes make sense together: all from 1 to 2^31 - 1 (layers to 65,536), the model has less than 2^60
 /// parameters, the start and end token are in the vocabulary. A GPT-2's heads divide its width, 3 x width fits an int.
 /// A Llama's KV heads divide its heads, head_dim is even; the widths of query, key and value together, and 2 x inner,
-/// fit an int; theta and factor are at least 1, low_frequency < high_frequency; windows are not negative. Families but
-/// "llama", "mistral" and "qwen2" are taken for GPT-2's. `name` begins errors.
+/// fit an int; theta and factor are at least 1, low_frequency < high_frequency; windows are not negative and not more
+/// than layers. Every family that is not is_llama is taken for GPT-2. `name` begins errors.
 Result<void> check_config(const ModelConfig& config, const std::string& name);
 
-/// A model that lives only in memory: "random:gpt2", "random:gpt2-medium", "random:char" or "random:FILE" (a
-/// config.json whose path holds no comma), with overrides as in "random:char,ctx=16384,seed=7" (keys: ctx, layers,
-/// heads, width, inner, vocab, seed). Overriding the width alone keeps inner = 4 x width; a start or end token beyond a
-/// smaller vocabulary goes.
+/// A model that lives only in memory: "random:gpt2", "random:gpt2-medium", "random:char", "random:llama-tiny",
+/// "random:llama-1b" (the shape of Llama 3.2 1B, with 8,192 positions) or "random:FILE" (a config.json whose path holds
+/// no comma), with overrides as in "random:char,ctx=16384,seed=7" (keys: ctx, layers, heads, width, inner, vocab, seed;
+/// for Llama's families kv_heads, and window, of all layers). What was not overridden follows where it did before:
+/// inner = 4 x width, kv_heads = heads, head_dim = width / heads. New layers have the last one's window; a start or end
+/// token beyond a smaller vocabulary goes.
 ///
 /// `char` is the published character GPT (width 128, 4 layers, 4 heads, vocabulary 65, context 128, its own head) in
 /// GPT-2's form: 826,368 parameters, of which 4,608 are biases that the published one (821,760) does not have.

@@ -16,7 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMost = std::numeric_limits<int>::max();
-constexpr int kMaxLayers = 1 << 16;
 
 /// "gpt2", "llama", "mistral" or "qwen2": model_type, or without it the class that wrote the checkpoint.
 std::string read_family(ConfigReader& reader) {

@@ -12,6 +12,9 @@
 
 namespace stet::weights {
 
+/// The most layers that check_config lets pass; lists of something per layer are made below it alone.
+inline constexpr int kMaxLayers = 1 << 16;
+
 /// True for the string `text`. (json's own comparison with one builds a value first.)
 bool is_text(const nlohmann::json& value, std::string_view text);
 
@@ -57,9 +60,6 @@ class ConfigReader {
   std::string where_;
   std::optional<Error> error_;
 };
-
-/// True for the families that are one architecture with Llama.
-bool is_llama(const ModelConfig& config) noexcept;
 
 /// The rest of a config.json whose family, one of Llama's, is known. check_config is the caller's.
 void parse_llama(ConfigReader& reader, ModelConfig& config);

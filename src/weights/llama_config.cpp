@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "weights/checkpoint.hpp"
 #include "weights/config_reader.hpp"
 #include "weights/json.hpp"
 #include "weights/printable.hpp"
@@ -103,6 +104,9 @@ void read_layer_types(ConfigReader& reader, Pos window, ModelConfig& config) {
                                                           "\"sliding_attention\" are",
                                                           spelled(type)));
     }
+    if (config.family == "llama") {
+      return reader.refuse(Code::unsupported, "layer_types \"sliding_attention\" is not supported in a llama");
+    }
     if (window == 0) {
       return reader.refuse(Code::corrupt,
                            fmt::format("layer_types has sliding_attention in layer {}, but there is no window{}", layer,
@@ -121,7 +125,7 @@ void read_layer_types(ConfigReader& reader, Pos window, ModelConfig& config) {
 void read_windows(ConfigReader& reader, ModelConfig& config) {
   constexpr int kClassWindow = 4096, kClassFirstLayer = 28;
   const auto layers = static_cast<std::size_t>(config.layers);
-  if (reader.error()) return;  // the number of layers may be wrong
+  if (reader.error() || config.layers > kMaxLayers) return;  // check_config refuses the layers
   config.windows.assign(layers, 0);
   Pos window = 0;
   if (config.family == "mistral") {

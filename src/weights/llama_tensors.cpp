@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "weights/checkpoint.hpp"
-#include "weights/config_reader.hpp"
 #include "weights/tensor_check.hpp"
 
 namespace stet::weights {

@@ -86,7 +86,8 @@ ModelConfig gpt2(int layers, int heads, int width) {
   ModelConfig config;
   config.family = "gpt2";
   config.layers = layers;
-  config.heads = heads;
+  config.heads = config.kv_heads = heads;
+  config.head_dim = width / heads;
   config.width = width;
   config.inner = 4 * width;
   config.vocab = 50257;
@@ -95,9 +96,45 @@ ModelConfig gpt2(int layers, int heads, int width) {
   return config;
 }
 
+/// Small enough to try everything on; each number differs from those it could be taken for.
+ModelConfig llama_tiny() {
+  ModelConfig config;
+  config.family = "llama";
+  config.layers = 2;
+  config.heads = 8;
+  config.kv_heads = 4;
+  config.head_dim = 8;
+  config.width = 64;
+  config.inner = 172;
+  config.vocab = config.context = 512;
+  config.activation = Activation::silu;
+  config.tied_head = false;
+  return config;
+}
+
+/// Llama 3.2 1B's shape (Meta's published config.json), and the context that its rotary scaling starts from.
+ModelConfig llama_1b() {
+  ModelConfig config = llama_tiny();
+  config.layers = 16;
+  config.heads = 32;
+  config.kv_heads = 8;
+  config.head_dim = 64;
+  config.width = 2048;
+  config.inner = 8192;
+  config.vocab = 128256;
+  config.context = 8192;
+  config.tied_head = true;
+  config.bos = 128000;
+  config.eos = 128001;
+  config.rope = {500000, Rope::Scaling::llama3, 32, 1, 4, 8192};
+  return config;
+}
+
 Result<ModelConfig> base_config(const std::string& name) {
   if (name == "gpt2") return gpt2(12, 12, 768);
   if (name == "gpt2-medium") return gpt2(24, 16, 1024);
+  if (name == "llama-tiny") return llama_tiny();
+  if (name == "llama-1b") return llama_1b();
   if (name == "char") {
     ModelConfig config = gpt2(4, 4, 128);
     config.vocab = 65;
@@ -108,22 +145,24 @@ Result<ModelConfig> base_config(const std::string& name) {
   }
   const auto text = base::read_text(name, std::uint64_t{16} << 20);
   if (!text) {
-    return fail(text.error().code, fmt::format("{}{}: not gpt2, gpt2-medium or char, nor a config file: {}", kScheme,
-                                               name, text.error().message));
+    return fail(text.error().code,
+                fmt::format("{}{}: not gpt2, gpt2-medium, char, llama-tiny or llama-1b, nor a config file: {}", kScheme,
+                            name, text.error().message));
   }
   return parse_config(*text, name);
 }
 
+constexpr int kMost = std::numeric_limits<int>::max();
+
 struct Overrides {
   std::uint64_t seed = 0;
-  bool inner = false, width = false;
+  int window = 0;  // 0: as the config says
+  bool inner = false, width = false, kv_heads = false;
 };
 
-/// Applies one "key=value". `spec` is the whole specification, for errors.
-Result<void> apply(std::string_view item, ModelConfig& config, Overrides& seen, const std::string& spec) {
-  const auto refuse = [&](std::string_view why) {
-    return fail(Code::invalid_argument, fmt::format("{}: {}", spec, why));
-  };
+/// Applies one "key=value". Errors lack the specification.
+Result<void> apply(std::string_view item, ModelConfig& config, Overrides& seen) {
+  const auto refuse = [](std::string why) { return fail(Code::invalid_argument, std::move(why)); };
   const auto equals = item.find('=');
   if (equals == item.npos) return refuse(fmt::format("\"{}\" is not KEY=VALUE", printable(item)));
   const std::string_view key = item.substr(0, equals), digits = item.substr(equals + 1);
@@ -135,25 +174,50 @@ Result<void> apply(std::string_view item, ModelConfig& config, Overrides& seen, 
     seen.seed = value;
     return {};
   }
-  const std::pair<std::string_view, int*> sizes[] = {{"layers", &config.layers}, {"heads", &config.heads},
-                                                     {"width", &config.width},   {"inner", &config.inner},
-                                                     {"vocab", &config.vocab},   {"ctx", nullptr}};
+  int context = 0;
+  const std::pair<std::string_view, int*> sizes[] = {
+      {"layers", &config.layers}, {"heads", &config.heads}, {"kv_heads", &config.kv_heads}, {"width", &config.width},
+      {"inner", &config.inner},   {"vocab", &config.vocab}, {"window", &seen.window},       {"ctx", &context}};
   const auto* size = std::find_if(std::begin(sizes), std::end(sizes), [&](const auto& s) { return s.first == key; });
   if (size == std::end(sizes)) {
     return refuse(
-        fmt::format("unknown key \"{}\" (ctx, layers, heads, width, inner, vocab, seed are known)", printable(key)));
+        fmt::format("unknown key \"{}\" (ctx, layers, heads, kv_heads, width, inner, vocab, window, seed are known)",
+                    printable(key)));
   }
-  if (!number || value < 1 || value > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
-    return refuse(fmt::format("{} \"{}\" is not an integer from 1 to {}", key, printable(digits),
-                              std::numeric_limits<int>::max()));
+  if ((key == "kv_heads" || key == "window") && !is_llama(config)) {
+    return refuse(fmt::format("{} is for Llama's families, not for {}", key, config.family));
   }
-  if (size->second == nullptr) {
-    config.context = static_cast<Pos>(value);
-  } else {
-    *size->second = static_cast<int>(value);
+  if (!number || value < 1 || value > static_cast<std::uint64_t>(kMost)) {
+    return refuse(fmt::format("{} \"{}\" is not an integer from 1 to {}", key, printable(digits), kMost));
   }
+  *size->second = static_cast<int>(value);
+  if (context != 0) config.context = context;
   seen.inner |= key == "inner";
   seen.width |= key == "width";
+  seen.kv_heads |= key == "kv_heads";
+  return {};
+}
+
+/// Lets what was not overridden follow what was, where the config `before` had the relation. Errors lack the
+/// specification.
+Result<void> follow(const ModelConfig& before, const Overrides& seen, ModelConfig& config) {
+  if (seen.width && !seen.inner && before.inner == std::int64_t{4} * before.width) {
+    if (config.width > kMost / 4) {
+      return fail(Code::invalid_argument, fmt::format("width {} is too large", config.width));
+    }
+    config.inner = 4 * config.width;
+  }
+  if (!seen.kv_heads && before.kv_heads == before.heads) config.kv_heads = config.heads;
+  if (before.width == std::int64_t{before.head_dim} * before.heads) {
+    if (config.width % config.heads != 0) {
+      return fail(Code::invalid_argument,
+                  fmt::format("width {} is not a multiple of {} heads", config.width, config.heads));
+    }
+    config.head_dim = config.width / config.heads;
+  }
+  for (auto* token : {&config.bos, &config.eos}) {
+    if (*token && **token >= config.vocab) token->reset();
+  }
   return {};
 }
 
@@ -170,25 +234,27 @@ Result<RandomModel> make_random(std::string_view spec) {
   auto comma = spec.find(',');
   auto config = base_config(std::string(spec.substr(0, comma)));
   if (!config) return pass(config);
-  const bool four_times = config->inner == std::int64_t{4} * config->width;
+  const ModelConfig before = *config;
+  const auto refuse = [&](const Error& error) {
+    return fail(Code::invalid_argument, fmt::format("{}: {}", whole, error.message));
+  };
   Overrides seen;
   while (comma != spec.npos) {
     spec.remove_prefix(comma + 1);
     comma = spec.find(',');
-    if (auto ok = apply(spec.substr(0, comma), *config, seen, whole); !ok) return pass(ok);
+    if (auto ok = apply(spec.substr(0, comma), *config, seen); !ok) return refuse(ok.error());
   }
-  if (seen.width && !seen.inner && four_times) {
-    if (config->width > std::numeric_limits<int>::max() / 4) {
-      return fail(Code::invalid_argument, fmt::format("{}: width {} is too large", whole, config->width));
-    }
-    config->inner = 4 * config->width;
-  }
-  for (auto* token : {&config->bos, &config->eos}) {
-    if (*token && **token >= config->vocab) token->reset();
-  }
+  if (auto ok = follow(before, seen, *config); !ok) return refuse(ok.error());
+  // The check bounds the number of layers, which windows then get: new ones see what the last one did.
+  auto windows = std::exchange(config->windows, {});
   if (auto ok = check_config(*config, whole); !ok) return fail(Code::invalid_argument, ok.error().message);
-  config->kv_heads = config->heads;
-  config->head_dim = config->width / config->heads;
+  const auto layers = static_cast<std::size_t>(config->layers);
+  if (seen.window != 0) {
+    windows.assign(layers, seen.window);
+  } else if (!windows.empty()) {
+    windows.resize(layers, windows.back());
+  }
+  if (std::any_of(windows.begin(), windows.end(), [](Pos w) { return w != 0; })) config->windows = std::move(windows);
   return RandomModel{*config, std::make_unique<RandomSource>(*config, seen.seed)};
 }
 

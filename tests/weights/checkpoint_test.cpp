@@ -15,9 +15,9 @@ void load_all(const fs::path& folder) {
   ASSERT_TRUE(config) << config.error().message;
   const auto source = open_safetensors(folder);
   ASSERT_TRUE(source) << source.error().message;
-  const auto prefix = check_gpt2(**source, *config, folder.string());
+  const auto prefix = check_tensors(**source, *config, folder.string());
   ASSERT_TRUE(prefix) << prefix.error().message;
-  for (const TensorSpec& spec : gpt2_tensors(*config)) {
+  for (const TensorSpec& spec : tensors_of(*config)) {
     const TensorInfo* tensor = (*source)->find(spec.name == "lm_head.weight" ? spec.name : *prefix + spec.name);
     ASSERT_NE(tensor, nullptr) << spec.name;
     EXPECT_EQ(tensor->shape, spec.shape);
@@ -46,7 +46,7 @@ TEST(Checkpoint, LoadsTheBundledModel) {
 }
 
 TEST(Checkpoint, LoadsPublicFolders) {
-  for (const char* name : {"tiny-gpt2-wide", "gpt-nano-sort"}) {
+  for (const char* name : {"tiny-gpt2-wide", "gpt-nano-sort", "stories260K"}) {
     const fs::path folder = fs::path(STET_SHARED_DIR) / "data" / name;
     if (!fs::exists(folder)) GTEST_SKIP() << folder << " is not here";
     load_all(folder);
@@ -54,10 +54,11 @@ TEST(Checkpoint, LoadsPublicFolders) {
 }
 
 TEST(Checkpoint, RandomModels) {
-  for (const char* spec : {"random:gpt2", "random:gpt2-medium", "random:char", "random:char,ctx=16384,seed=7"}) {
+  for (const char* spec : {"random:gpt2", "random:gpt2-medium", "random:char", "random:char,ctx=16384,seed=7",
+                           "random:llama-tiny", "random:llama-1b,seed=3"}) {
     const auto model = make_random(spec);
     ASSERT_TRUE(model) << model.error().message;
-    EXPECT_TRUE(check_gpt2(*model->source, model->config, spec));
+    EXPECT_TRUE(check_tensors(*model->source, model->config, spec));
   }
 }
 

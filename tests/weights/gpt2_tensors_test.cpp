@@ -10,24 +10,6 @@
 namespace stet::weights {
 namespace {
 
-/// Names and shapes without numbers.
-class Listing final : public Source {
- public:
-  explicit Listing(std::vector<TensorInfo> tensors) : tensors_(std::move(tensors)) {
-    std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  }
-  std::span<const TensorInfo> tensors() const noexcept override { return tensors_; }
-  Result<void> read(const TensorInfo&, std::int64_t, std::span<float>) const override {
-    return fail(Code::io, "no data");
-  }
-  Result<void> read(const TensorInfo&, std::int64_t, std::span<double>) const override {
-    return fail(Code::io, "no data");
-  }
-
- private:
-  std::vector<TensorInfo> tensors_;
-};
-
 ModelConfig small_config() {
   ModelConfig config;
   config.family = "gpt2";

@@ -120,6 +120,63 @@ TEST(Random, PresetsAndOverrides) {
   EXPECT_EQ(config("random:char,vocab=9,vocab=10").vocab, 10);
 }
 
+TEST(Random, LlamasAndTheirOverrides) {
+  const auto config = [](const std::string& spec) {
+    const auto model = make_random(spec);
+    EXPECT_TRUE(model) << model.error().message;
+    if (!model) return ModelConfig{};
+    EXPECT_TRUE(check_llama(*model->source, model->config, spec));
+    return model->config;
+  };
+  const ModelConfig tiny = config("random:llama-tiny");
+  EXPECT_EQ(tiny.family, "llama");
+  EXPECT_EQ(tiny.layers, 2);
+  EXPECT_EQ(tiny.heads, 8);
+  EXPECT_EQ(tiny.kv_heads, 4);
+  EXPECT_EQ(tiny.head_dim, 8);
+  EXPECT_EQ(tiny.width, 64);
+  EXPECT_EQ(tiny.inner, 172);
+  EXPECT_EQ(tiny.vocab, 512);
+  EXPECT_EQ(tiny.context, 512);
+  EXPECT_EQ(tiny.activation, Activation::silu);
+  EXPECT_FALSE(tiny.tied_head);
+  EXPECT_TRUE(tiny.windows.empty());
+  const ModelConfig big = config("random:llama-1b");
+  EXPECT_EQ(big.head_dim, 64);
+  EXPECT_TRUE(big.tied_head);
+  EXPECT_EQ(big.rope, (Rope{500000, Rope::Scaling::llama3, 32, 1, 4, 8192}));
+  EXPECT_EQ(config("random:llama-tiny,kv_heads=1").kv_heads, 1);
+  EXPECT_EQ(config("random:llama-tiny,kv_heads=8,layers=1").kv_heads, 8);
+  EXPECT_EQ(config("random:llama-tiny,heads=4").head_dim, 16);
+  EXPECT_EQ(config("random:llama-tiny,heads=4").kv_heads, 4);
+  EXPECT_EQ(config("random:llama-tiny,width=128").head_dim, 16);
+  EXPECT_EQ(config("random:llama-tiny,width=128").inner, 172);
+  EXPECT_EQ(config("random:llama-1b,width=64,vocab=9").inner, 256);
+  EXPECT_EQ(config("random:llama-1b,width=64,vocab=9").eos, std::nullopt);
+  EXPECT_EQ(config("random:llama-tiny,window=7,layers=3").windows, (std::vector<Pos>{7, 7, 7}));
+  EXPECT_EQ(config("random:llama-tiny,window=100000").windows, (std::vector<Pos>{100000, 100000}));
+}
+
+TEST(Random, LayersThatAreOverriddenTakeTheirWindowsAlong) {
+  const TempFolder folder;
+  const auto path = folder.write("c.json", R"({"model_type":"qwen2","num_hidden_layers":3,"num_attention_heads":2,
+    "num_key_value_heads":2,"hidden_size":8,"head_dim":6,"intermediate_size":6,"vocab_size":7,
+    "max_position_embeddings":5,"use_sliding_window":true,"sliding_window":4,"max_window_layers":2})");
+  const auto config = [&](const std::string& overrides) {
+    const auto model = make_random("random:" + path.string() + overrides);
+    EXPECT_TRUE(model) << model.error().message;
+    return model ? model->config : ModelConfig{};
+  };
+  EXPECT_EQ(config("").windows, (std::vector<Pos>{0, 0, 4}));
+  EXPECT_EQ(config(",layers=5").windows, (std::vector<Pos>{0, 0, 4, 4, 4}));
+  EXPECT_TRUE(config(",layers=2").windows.empty());
+  EXPECT_EQ(config(",layers=1,window=3").windows, (std::vector<Pos>{3}));
+  EXPECT_EQ(config(",width=10").head_dim, 6);
+  EXPECT_EQ(config(",heads=3").head_dim, 6);
+  EXPECT_EQ(config(",heads=3").kv_heads, 3);
+  EXPECT_TRUE(config(",heads=3").qkv_bias);
+}
+
 TEST(Random, TakesAnyConfigFile) {
   const TempFolder folder;
   const auto path =
@@ -145,12 +202,13 @@ TEST(Random, RefusesWhatItDoesNotKnow) {
   };
   refused("gpt2", "gpt2: does not begin with random:");
   refused("random:gpt3",
-          "random:gpt3: not gpt2, gpt2-medium or char, nor a config file: gpt3: No such file or directory",
+          "random:gpt3: not gpt2, gpt2-medium, char, llama-tiny or llama-1b, nor a config file: gpt3: No such file or "
+          "directory",
           Code::not_found);
   refused("random:", "random:: not gpt2", Code::not_found);
   refused("random:char,", "random:char,: \"\" is not KEY=VALUE");
   refused("random:char,ctx", "\"ctx\" is not KEY=VALUE");
-  refused("random:char,context=5", "unknown key \"context\" (ctx, layers, heads, width, inner, vocab, seed are known)");
+  refused("random:char,context=5", "unknown key \"context\" (ctx, layers, heads, kv_heads, width, inner, vocab, ");
   for (const char* bad : {"", "0", "-1", "1.5", "x", "1x", " 1", "+1", "2147483648", "99999999999999999999999"}) {
     refused(std::string("random:char,ctx=") + bad,
             std::string("ctx \"") + bad + "\" is not an integer from 1 to 2147483647");
@@ -158,6 +216,18 @@ TEST(Random, RefusesWhatItDoesNotKnow) {
   refused("random:char,seed=-1", "seed \"-1\" is not an integer from 0 to 2^64 - 1");
   refused("random:char,seed=18446744073709551616", "seed \"18446744073709551616\" is not");
   refused("random:char,heads=3", "random:char,heads=3: width 128 is not a multiple of 3 heads");
+  refused("random:llama-tiny,heads=2", "random:llama-tiny,heads=2: 2 heads are not a multiple of 4 KV heads");
+  refused("random:llama-tiny,heads=3", "random:llama-tiny,heads=3: width 64 is not a multiple of 3 heads");
+  refused("random:llama-tiny,width=8", "random:llama-tiny,width=8: head size 1 is odd");
+  refused("random:llama-tiny,kv_heads=3", "8 heads are not a multiple of 3 KV heads");
+  refused("random:llama-tiny,kv_heads=0", "kv_heads \"0\" is not an integer from 1 to 2147483647");
+  refused("random:llama-tiny,window=0", "window \"0\" is not an integer from 1 to 2147483647");
+  refused("random:llama-tiny,window=2147483648", "window \"2147483648\" is not an integer");
+  refused("random:llama-tiny,layers=2147483647,window=1", "2147483647 layers are more than 65536");
+  refused("random:llama-tiny,layers=65536,width=500000000,inner=1000000000", "parameters are more than 2^60");
+  refused("random:llama-tiny,kv_heads=8,width=2000000000", "are together more than 2147483647");
+  refused("random:char,kv_heads=2", "random:char,kv_heads=2: kv_heads is for Llama's families, not for gpt2");
+  refused("random:gpt2,window=2", "random:gpt2,window=2: window is for Llama's families, not for gpt2");
   refused("random:char,width=536870912", "width 536870912 is too large");
   refused("random:char,layers=100000", "100000 layers are more than 65536");
   refused("random:char,layers=65536,width=400000000", "parameters are more than 2^60");

@@ -1,10 +1,11 @@
-// What the tests of this room share: folders that vanish, and safetensors files made from parts.
+// What the tests of this room share: folders that vanish, safetensors files made from parts, sources without numbers.
 #pragma once
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "stet/result.hpp"
+#include "weights/source.hpp"
 
 namespace stet::weights {
 
@@ -71,6 +73,24 @@ inline std::string header(const std::vector<std::string>& entries) {
   for (const auto& e : entries) (text += text.empty() ? '{' : ',') += e;
   return text.empty() ? "{}" : text + "}";
 }
+
+/// Names and shapes without numbers.
+class Listing final : public Source {
+ public:
+  explicit Listing(std::vector<TensorInfo> tensors) : tensors_(std::move(tensors)) {
+    std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+  std::span<const TensorInfo> tensors() const noexcept override { return tensors_; }
+  Result<void> read(const TensorInfo&, std::int64_t, std::span<float>) const override {
+    return fail(Code::io, "no data");
+  }
+  Result<void> read(const TensorInfo&, std::int64_t, std::span<double>) const override {
+    return fail(Code::io, "no data");
+  }
+
+ private:
+  std::vector<TensorInfo> tensors_;
+};
 
 /// An error that is one line, not empty, and says `part`.
 template <class T>
