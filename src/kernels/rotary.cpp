@@ -34,11 +34,14 @@ SinCos sin_cos(double x) noexcept {
   const double shifted = std::fma(x, kTwoOverPi, kRound);
   const double n = shifted - kRound;
   const auto quadrant = std::bit_cast<std::uint64_t>(shifted) & 3;
-  double r = std::fma(-n, kHalfPi1, x);
-  r = std::fma(-n, kHalfPi2, r);
-  r = std::fma(-n, kHalfPi3, r);
+  // The remainder in two parts, r + low.
+  const double exact = std::fma(-n, kHalfPi1, x);
+  const double high = std::fma(-n, kHalfPi2, exact);
+  const double tail = std::fma(-n, kHalfPi3, std::fma(-n, kHalfPi2, exact - high));
+  const double r = high + tail, low = (high - r) + tail;
   const double z = r * r;
-  const double s = std::fma(r * z, ref::horner(kSin, z), r), c = std::fma(z, ref::horner(kCos, z), 1.0);
+  const double s = r + std::fma(r * z, ref::horner(kSin, z), low);
+  const double c = 1.0 + std::fma(z, ref::horner(kCos, z), -r * low);
   switch (quadrant) {
     case 0:
       return {s, c};

@@ -264,7 +264,8 @@ TYPED_TEST(Simd, ActivationsOverTheWholeRange) {
     std::memcpy(&x[i], &bits, sizeof(T));
   }
   for (std::size_t i = 60000; i < 90000; ++i) x[i] = x[i] * T(20);
-  for (const Activation activation : {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu}) {
+  for (const Activation activation :
+       {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::silu}) {
     for (const std::size_t n : {x.size(), std::size_t{1}, std::size_t{5}}) {
       std::vector<T> expected(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n));
       ref_table<T>().activate(activation, expected);
@@ -288,6 +289,54 @@ TYPED_TEST(Simd, Add) {
     auto y = start;
     table->add(x, y);
     EXPECT_TRUE(same(y, expected)) << "another target";
+  }
+}
+
+TYPED_TEST(Simd, RmsNorm) {
+  using T = TypeParam;
+  for (const int width : {1, 15, 16, 17, 64, 100, 768}) {
+    const int rows = 5;
+    const auto x = mixed<T>(static_cast<std::size_t>(rows) * width, 3), gain = mixed<T>(width, 4);
+    const auto run = [&](const Table<T>& table) {
+      std::vector<T> y(x.size(), T(7));
+      table.layer_norm({x.data(), static_cast<std::size_t>(width), gain.data(), nullptr, T(1e-5), width, y.data(),
+                        static_cast<std::size_t>(width)},
+                       {0, rows});
+      return y;
+    };
+    const auto expected = run(ref_table<T>());
+    for (const auto* table : simd_tables<T>()) EXPECT_TRUE(same(run(*table), expected)) << width;
+    // And what the formula says.
+    for (int r = 0; r < rows; ++r) {
+      long double squares = 0;
+      for (int i = 0; i < width; ++i) squares += static_cast<long double>(x[r * width + i]) * x[r * width + i];
+      for (int i = 0; i < width; ++i) {
+        const auto y = static_cast<double>(x[r * width + i] / std::sqrt(squares / width + 1e-5L) * gain[i]);
+        EXPECT_NEAR(expected[r * width + i], y, std::abs(y) * 50 * std::numeric_limits<T>::epsilon());
+      }
+    }
+  }
+}
+
+TYPED_TEST(Simd, RotateAndMultiply) {
+  using T = TypeParam;
+  for (const int half : {1, 4, 7, 16, 33, 64}) {
+    const int rows = 3, heads = 2;
+    const auto cos = mixed<T>(static_cast<std::size_t>(rows) * half, 5),
+               sin = mixed<T>(static_cast<std::size_t>(rows) * half, 6);
+    const std::size_t stride = static_cast<std::size_t>(heads) * 2 * half + 5;
+    const auto x = mixed<T>(rows * stride, 7), other = mixed<T>(rows * stride, 8);
+    const auto run = [&](const Table<T>& table) {
+      auto y = x;
+      table.rotate({y.data(), stride, heads, 2 * half, cos.data(), sin.data()}, {0, rows});
+      table.multiply(other, y);
+      return y;
+    };
+    const auto expected = run(ref_table<T>());
+    for (const auto* table : simd_tables<T>()) EXPECT_TRUE(same(run(*table), expected)) << half;
+    EXPECT_EQ(expected[0], std::fma(-x[half], sin[0], x[0] * cos[0]) * other[0]);
+    EXPECT_EQ(expected[half], std::fma(x[0], sin[0], x[half] * cos[0]) * other[half]);
+    EXPECT_EQ(expected[stride - 1], x[stride - 1] * other[stride - 1]);  // not of a head
   }
 }
 

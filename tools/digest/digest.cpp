@@ -37,7 +37,9 @@ std::vector<Case> cases() {
   return {
       {"long", "random:char,ctx=600,layers=2,seed=1", {100, 1, 1, 1, 7, 64, 330, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 13}},
       // Widths and counts that are multiples of nothing.
-      {"odd", "random:char,layers=3,heads=3,width=39,inner=77,vocab=101,ctx=50,seed=5", {17, 1, 1, 1, 5, 1}}};
+      {"odd", "random:char,layers=3,heads=3,width=39,inner=77,vocab=101,ctx=50,seed=5", {17, 1, 1, 1, 5, 1}},
+      // Rotary positions, grouped queries, a window.
+      {"llama", "random:llama-tiny,window=20,seed=3", {40, 1, 1, 7, 1}}};
 }
 
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16, DType::int8, DType::int4};
@@ -120,11 +122,18 @@ Result<std::uint64_t> digest(const Case& c, const model::Model& model, const ker
   return hash.value();
 }
 
-// Rule 2 broken as a compiler or a hurried author would: one running sum instead of 16 lanes and a tree.
+// Rule 2 broken as a compiler or a hurried author would, in both norms: one running sum instead of 16 lanes and a tree.
 void layer_norm_in_one_sum(const kernels::LayerNorm<float>& op, kernels::Range rows) {
   for (int r = rows.begin; r < rows.end; ++r) {
     const float* x = op.x + static_cast<std::size_t>(r) * op.x_stride;
     float* y = op.y + static_cast<std::size_t>(r) * op.y_stride;
+    if (op.bias == nullptr) {
+      float squares = 0;
+      for (int i = 0; i < op.width; ++i) squares = std::fma(x[i], x[i], squares);
+      const float scale = 1 / std::sqrt(squares / static_cast<float>(op.width) + op.epsilon);
+      for (int i = 0; i < op.width; ++i) y[i] = (x[i] * scale) * op.gain[i];
+      continue;
+    }
     const auto width = static_cast<float>(op.width);
     float sum = 0, squares = 0;
     for (int i = 0; i < op.width; ++i) sum += x[i];
