@@ -106,7 +106,8 @@ ModelConfig llama_tiny() {
   config.head_dim = 8;
   config.width = 64;
   config.inner = 172;
-  config.vocab = config.context = 512;
+  config.vocab = 512;
+  config.context = 512;
   config.activation = Activation::silu;
   config.tied_head = false;
   return config;
