@@ -19,8 +19,8 @@ class ThreadPool {
   int threads() const noexcept { return threads_; }
 
   /// Runs task(0) .. task(tasks - 1), fewer than 2^32, the caller taking part, and returns when all are done. A thread
-  /// takes neighbouring tasks in ascending order as long as it has some of its own. One region at a time; tasks must not
-  /// throw and must not start a region.
+  /// takes neighbouring tasks in ascending order as long as it has some of its own. One region at a time; tasks must
+  /// not throw and must not start a region.
   void run(std::size_t tasks, const std::function<void(std::size_t)>& task);
 
  private:

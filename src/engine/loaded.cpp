@@ -128,7 +128,7 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
   auto prefix = weights::check_tensors(*source, config, spec);
   if (!prefix) return pass(prefix);
   auto weights = model::load(config, *source, *prefix, dtype,
-                                  [&](double part) { return !vocabulary.failed() && (!progress || progress(part)); });
+                             [&](double part) { return !vocabulary.failed() && (!progress || progress(part)); });
   if (!weights && !vocabulary.failed()) return pass(weights);
   auto tokenizer = vocabulary.result();
   if (!tokenizer) return pass(tokenizer);
