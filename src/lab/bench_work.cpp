@@ -3,29 +3,39 @@
 #include <algorithm>
 
 #include "kernels/packed.hpp"
+#include "model/model.hpp"
 
 namespace stet::lab {
 
 Work work_of(const ModelConfig& c, DType weights, const StepShape& shape) {
-  const double width = c.width, inner = c.inner, vocab = c.vocab, layers = c.layers;
+  const double width = c.width, vocab = c.vocab;
   const double rows = static_cast<double>(shape.tokens) * shape.batch;
   const auto packed = [weights](int in, int out) {
     return static_cast<double>(kernels::Packed::bytes(weights, in, out));
   };
+  double layer_bytes = 0, layer_weights = 0;
+  for (const auto& matrix : model::layer_matrices(c)) {
+    layer_bytes += packed(matrix.in, matrix.out);
+    layer_weights += static_cast<double>(matrix.in) * matrix.out;
+  }
   Work work;
-  work.weight_bytes = layers * (packed(c.width, 3 * c.width) + packed(c.width, c.width) + packed(c.width, c.inner) +
-                                packed(c.inner, c.width)) +
-                      packed(c.width, c.vocab);
+  work.weight_bytes = c.layers * layer_bytes + packed(c.width, c.vocab);
   if (!c.tied_head) work.weight_bytes += rows * width * bits_of(weights) / 8;
-  work.linear_operations =
-      2 * layers * rows * (4 * width * width + 2 * width * inner) + 2 * shape.batch * width * vocab;
+  work.linear_operations = 2 * c.layers * rows * layer_weights + 2 * shape.batch * width * vocab;
 
   const double element = static_cast<double>(size_of(arithmetic_of(weights)));
   const double stored = 2.0 * c.kv_heads * c.head_dim;  // numbers of a token and layer, keys and values
-  work.cache_bytes = layers * shape.batch * static_cast<double>(shape.depth + shape.tokens) * stored * element;
-  // Row t sees depth + t + 1 positions.
-  const double n = shape.tokens, visible = n * static_cast<double>(shape.depth) + n * (n + 1) / 2;
-  work.attention_operations = layers * shape.batch * visible * 2 * (2.0 * c.heads * c.head_dim);
+  for (int layer = 0; layer < c.layers; ++layer) {
+    const Pos all = shape.depth + shape.tokens;
+    const Pos window = c.windows.empty() ? 0 : c.windows[static_cast<std::size_t>(layer)];
+    const Pos read = window > 0 ? std::min(all, window + shape.tokens - 1) : all;
+    work.cache_bytes += shape.batch * static_cast<double>(read) * stored * element;
+    double visible = 0;  // row t sees itself and the depth + t positions before it, or the last of a window
+    for (Pos t = 1; t <= shape.tokens; ++t) {
+      visible += static_cast<double>(window > 0 ? std::min(shape.depth + t, window) : shape.depth + t);
+    }
+    work.attention_operations += shape.batch * visible * 2 * (2.0 * c.heads * c.head_dim);
+  }
   return work;
 }
 

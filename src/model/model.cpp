@@ -31,6 +31,12 @@ Failure not_finite(const char* what, DType weights) {
                                              what, name_of(weights)));
 }
 
+std::vector<MatrixShape> layer_matrices(const ModelConfig& c) {
+  if (c.family == "gpt2") return {{c.width, 3 * c.width}, {c.width, c.width}, {c.width, c.inner}, {c.inner, c.width}};
+  const int q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  return {{c.width, q + 2 * kv}, {q, c.width}, {c.width, 2 * c.inner}, {c.inner, c.width}};
+}
+
 Sizes sizes(const ModelConfig& config, DType weights, int rows) {
   return config.family == "gpt2" ? gpt2_sizes(config, weights, rows) : llama_sizes(config, weights, rows);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/buffer.hpp"
 #include "core/config.hpp"
@@ -42,6 +43,12 @@ class Model {
   virtual Result<void> forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
                                base::Buffer& workspace) const = 0;
 };
+
+/// The matrices of one layer, which a token passes one after the other; those that are packed side by side are one.
+struct MatrixShape {
+  int in = 0, out = 0;
+};
+std::vector<MatrixShape> layer_matrices(const ModelConfig& config);
 
 struct Sizes {
   std::size_t weight_bytes = 0, workspace_bytes = 0;

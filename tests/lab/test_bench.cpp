@@ -21,6 +21,7 @@ constexpr auto kPrefill = BenchTest::Kind::prefill, kDecode = BenchTest::Kind::d
 // Everything is a multiple of the panels' 64 outputs and of the groups.
 ModelConfig tiny() {
   ModelConfig c;
+  c.family = "gpt2";
   c.layers = 2;
   c.heads = c.kv_heads = 2;
   c.head_dim = 32;
@@ -68,6 +69,21 @@ TEST(BenchWork, OfABatchByHand) {
   EXPECT_EQ(work.weight_bytes, 77824 * 4);
   EXPECT_EQ(work.cache_bytes, 3 * 11264);
   EXPECT_EQ(work.operations(), 3 * (155648 + 5632));
+}
+
+TEST(BenchWork, OfALlamaWithAWindowByHand) {
+  ModelConfig c = tiny();
+  c.family = "llama";
+  c.heads = 4;
+  c.kv_heads = 1;
+  c.windows = {0, 8};
+  // A layer: 64 x (128 + 2 x 32) + 128 x 64 + 64 x 256 + 128 x 64 = 45,056 weights. Five rows after 10 tokens see 65
+  // positions in the first layer and 5 x 8 in the second, which reads 8 + 4 of them.
+  const Work work = work_of(c, DType::f32, {10, 5, 1});
+  EXPECT_EQ(work.weight_bytes, (2 * 45056 + 12288) * 4);
+  EXPECT_EQ(work.linear_operations, 2 * (5 * 2 * 45056 + 12288));
+  EXPECT_EQ(work.cache_bytes, (15 + 12) * 64 * 4);
+  EXPECT_EQ(work.attention_operations, (65 + 40) * 2 * 2 * 128);
 }
 
 TEST(BenchWork, AnUntiedEmbeddingIsReadByRows) {
