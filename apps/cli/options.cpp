@@ -65,7 +65,8 @@ void add_model_flag(CLI::App& app, ModelFlags& flags) {
     flags.model = std::move(text);
   };
   add_text(app, "-m,--model", set,
-           "A Hugging Face GPT-2 folder, or random:gpt2, random:char,ctx=16384, random:FILE "
+           "A Hugging Face folder of GPT-2, Llama, Mistral or Qwen2; or random:gpt2, random:char,ctx=16384, "
+           "random:llama-tiny, random:FILE "
            "(default: the bundled character model)")
       ->type_name("MODEL");
 }

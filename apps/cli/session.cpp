@@ -72,8 +72,9 @@ Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags&
                 fmt::format("the prompt is empty, and {} has no start token to begin with", engine.info().name));
   }
   if (engine.tokenizer() == nullptr) {
-    return fail(Code::unsupported,
-                fmt::format("{} has no tokenizer to read text with: give token ids (--ids)", engine.info().name));
+    const std::string& why = engine.no_tokenizer();
+    return fail(Code::unsupported, fmt::format("{} has no tokenizer to read text with{}: give token ids (--ids)",
+                                               engine.info().name, why.empty() ? "" : fmt::format(" ({})", why)));
   }
   return engine.tokenizer()->encode(flags.text, flags.special);
 }

@@ -86,7 +86,7 @@ struct Logits {
 /// One thread uses an engine at a time.
 class Engine {
  public:
-  /// `model`: a Hugging Face GPT-2 folder, or "random:gpt2", "random:char,ctx=16384", ... A model without vocabulary
+  /// `model`: a Hugging Face folder, or "random:gpt2", "random:char,ctx=16384", ... A model without vocabulary
   /// files loads without a tokenizer. `progress` (may be empty) is told the fraction loaded; false gives up
   /// (Code::interrupted).
   static Result<Engine> load(const std::string& model, const EngineOptions& options,
@@ -100,9 +100,10 @@ class Engine {
   ~Engine();
 
   const ModelInfo& info() const noexcept;
-  const EngineOptions& options() const noexcept;  // with threads and max_len resolved
-  const Tokenizer* tokenizer() const noexcept;    // null: ids only
-  CacheUsage cache_usage() const noexcept;        // peak `used`, `tokens` and `seqs` of the last generate()
+  const EngineOptions& options() const noexcept;     // with threads and max_len resolved
+  const Tokenizer* tokenizer() const noexcept;       // null: ids only
+  const std::string& no_tokenizer() const noexcept;  // why the vocabulary that is there cannot be used; else empty
+  CacheUsage cache_usage() const noexcept;           // peak `used`, `tokens` and `seqs` of the last generate()
 
   /// Checks one request without running it: sampling ranges, ids, prompt against context (both numbers named).
   Result<void> check(const Request& request) const;

@@ -65,7 +65,7 @@ Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const 
   info.vocab = c.vocab;
   info.context = c.context;
   info.tied_head = c.tied_head;
-  info.has_tokenizer = engine::has_vocabulary(name);
+  info.has_tokenizer = engine::has_vocabulary(name) && (c.family == "gpt2" || Tokenizer::load(name).has_value());
   info.bos = c.bos;
   info.eos = c.eos;
   info.parameters = sizes.parameters;
@@ -181,6 +181,9 @@ const EngineOptions& Engine::options() const noexcept {
 }
 const Tokenizer* Engine::tokenizer() const noexcept {
   return impl_->bench().tokenizer;
+}
+const std::string& Engine::no_tokenizer() const noexcept {
+  return impl_->loaded.no_tokenizer;
 }
 CacheUsage Engine::cache_usage() const noexcept {
   return impl_->peak;

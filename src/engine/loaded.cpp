@@ -57,17 +57,20 @@ namespace {
 class VocabularyLoad {
  public:
   VocabularyLoad() = default;
-  VocabularyLoad(const std::string& folder, int vocab) {
+  /// `required`: also one of a kind that is not supported is a failure.
+  VocabularyLoad(const std::string& folder, int vocab, bool required) {
     if (!has_vocabulary(folder)) return;
     failed_ = std::make_shared<std::atomic<bool>>(false);
-    const auto read = [folder, vocab, failed = failed_] {
+    const auto read = [folder, vocab, required, failed = failed_] {
       Result<Tokenizer> tokenizer = fail(Code::capacity, fmt::format("{}: no memory for the vocabulary", folder));
       try {
         tokenizer = load(folder, vocab);
       } catch (const std::bad_alloc&) {
         // The error is that of above.
       }
-      if (!tokenizer) failed->store(true, std::memory_order_relaxed);
+      if (!tokenizer && (required || tokenizer.error().code != Code::unsupported)) {
+        failed->store(true, std::memory_order_relaxed);
+      }
       return tokenizer;
     };
     try {
@@ -119,7 +122,7 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
     auto read = weights::read_config(spec);
     if (!read) return pass(read);
     config = *read;
-    vocabulary = VocabularyLoad(spec, config.vocab);
+    vocabulary = VocabularyLoad(spec, config.vocab, config.family == "gpt2");
     auto opened = weights::open_safetensors(spec);
     if (!opened) return pass(opened);
     source = std::move(*opened);
@@ -131,9 +134,13 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
                              [&](double part) { return !vocabulary.failed() && (!progress || progress(part)); });
   if (!weights && !vocabulary.failed()) return pass(weights);
   auto tokenizer = vocabulary.result();
-  if (!tokenizer) return pass(tokenizer);
+  if (!tokenizer && vocabulary.failed()) return pass(tokenizer);
   if (!weights) return pass(weights);
-  loaded.tokenizer = std::move(*tokenizer);
+  if (tokenizer) {
+    loaded.tokenizer = std::move(*tokenizer);
+  } else {
+    loaded.no_tokenizer = tokenizer.error().message;
+  }
   loaded.model = std::move(*weights);
   return loaded;
 }

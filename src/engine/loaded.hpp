@@ -16,7 +16,8 @@ namespace stet::engine {
 struct Loaded {
   std::string name;
   std::unique_ptr<model::Model> model;
-  std::optional<Tokenizer> tokenizer;  // none: the folder has no vocabulary files
+  std::optional<Tokenizer> tokenizer;  // none: the folder has no vocabulary files, or
+  std::string no_tokenizer;            // the reason why those of a Llama cannot be used: it then runs with ids
 };
 
 /// Errors name the file, tensor or key. Nothing is kept after an error.

@@ -216,8 +216,10 @@ Result<std::vector<TokenId>> ids_of(const EvalInput& input, const engine::Loaded
   std::vector<TokenId> ids = input.ids;
   if (input.is_text) {
     if (!loaded.tokenizer) {
+      const std::string& why = loaded.no_tokenizer;
       return fail(Code::unsupported,
-                  fmt::format("{} has no tokenizer to read {} with: give token ids (--ids)", loaded.name, input.name));
+                  fmt::format("{} has no tokenizer to read {} with{}: give token ids (--ids)", loaded.name, input.name,
+                              why.empty() ? "" : fmt::format(" ({})", why)));
     }
     auto encoded = loaded.tokenizer->encode(input.text);
     if (!encoded) return fail(encoded.error().code, fmt::format("{}: {}", input.name, encoded.error().message));

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from program import BUNDLED, LONG, PLAIN, ProgramTest, start
+from program import BUNDLED, LONG, PLAIN, SOURCE, ProgramTest, start
 
 CONFIG = json.loads((BUNDLED / "config.json").read_text())
 CONTEXT = CONFIG["n_positions"]
@@ -32,6 +32,17 @@ class Generate(ProgramTest):
         # The last new token is never read, so it may be stored or not.
         self.assertIn(cache["used_bytes"], (10 * per_token, 11 * per_token))
         self.assertGreaterEqual(cache["reserved_bytes"], CONTEXT * per_token)
+
+    def test_a_llama_whose_tokenizer_is_not_known_takes_ids(self):
+        for file in ("config.json", "model.safetensors"):
+            (self.folder / file).write_bytes((SOURCE / "tests" / "golden" / "qwen2" / file).read_bytes())
+        other = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": {"type": "Metaspace"}}
+        (self.folder / "tokenizer.json").write_text(json.dumps(other))
+        self.assertEqual(len(self.ok("generate", "-m", self.folder, "--ids", "1,2", "-n", 3).split()), 3)
+        self.fails(1, ["generate", "-m", self.folder, "text"], "no tokenizer", "tokenizer.json", "Metaspace", "--ids")
+        self.assertFalse(self.json("info", self.folder, "--json")["tokenizer"])
+        (self.folder / "tokenizer.json").write_text("{broken")
+        self.fails(1, ["generate", "-m", self.folder, "--ids", "1,2"], "tokenizer.json", "JSON")
 
     def test_summary_is_one_line_on_stderr(self):
         code, _, err = self.run_stet("generate", "ROMEO:", "-n", 5)
