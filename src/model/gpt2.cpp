@@ -232,19 +232,8 @@ Sizes sizes_as(const ModelConfig& c, DType dtype, int rows) {
       static_cast<std::size_t>(c.layers) * (static_cast<std::size_t>(vectors) * sizeof(T) + packed(width, 3 * width) +
                                             packed(width, width) + packed(width, inner) + packed(inner, width));
   s.workspace_bytes = Activations<T>(c, dtype, rows, nullptr).bytes;
-  LayerSpec layer;
-  layer.kv_heads = c.kv_heads;
-  layer.k_dim = layer.v_dim = c.head_dim;
-  layer.k = layer.v = kCodec<T>;
-  s.cache_spec.layers.assign(static_cast<std::size_t>(c.layers), layer);
+  s.cache_spec = cache_spec_of(c, kCodec<T>);
   return s;
-}
-
-template <class T>
-Result<std::unique_ptr<Model>> loaded(std::unique_ptr<Gpt2<T>> model, const weights::Source& source,
-                                      const std::string& prefix, const std::function<bool(double)>& progress) {
-  if (auto ok = model->load(source, prefix, progress); !ok) return pass(ok);
-  return model;
 }
 
 }  // namespace
@@ -256,9 +245,7 @@ Sizes gpt2_sizes(const ModelConfig& config, DType dtype, int rows) {
 Result<std::unique_ptr<Model>> load_gpt2(const ModelConfig& config, const weights::Source& source,
                                          const std::string& prefix, DType dtype,
                                          const std::function<bool(double)>& progress) {
-  if (arithmetic_of(dtype) == DType::f64)
-    return loaded(std::make_unique<Gpt2<double>>(config, dtype), source, prefix, progress);
-  return loaded(std::make_unique<Gpt2<float>>(config, dtype), source, prefix, progress);
+  return load_family<Gpt2>(config, source, prefix, dtype, progress);
 }
 
 }  // namespace stet::model

@@ -284,22 +284,8 @@ Sizes sizes_as(const ModelConfig& c, DType dtype, int rows) {
       static_cast<std::size_t>(c.layers) * (static_cast<std::size_t>(vectors) * sizeof(T) + packed(width, qkv) +
                                             packed(q, width) + packed(width, 2 * inner) + packed(inner, width));
   s.workspace_bytes = LlamaActivations<T>(c, dtype, rows, nullptr).bytes;
-  for (int layer = 0; layer < c.layers; ++layer) {
-    LayerSpec spec;
-    spec.kv_heads = c.kv_heads;
-    spec.k_dim = spec.v_dim = c.head_dim;
-    spec.k = spec.v = kCodec<T>;
-    if (!c.windows.empty()) spec.span.window = c.windows[static_cast<std::size_t>(layer)];
-    s.cache_spec.layers.push_back(spec);
-  }
+  s.cache_spec = cache_spec_of(c, kCodec<T>);
   return s;
-}
-
-template <class T>
-Result<std::unique_ptr<Model>> loaded(std::unique_ptr<Llama<T>> model, const weights::Source& source,
-                                      const std::string& prefix, const std::function<bool(double)>& progress) {
-  if (auto ok = model->load(source, prefix, progress); !ok) return pass(ok);
-  return model;
 }
 
 }  // namespace
@@ -311,9 +297,7 @@ Sizes llama_sizes(const ModelConfig& config, DType weights, int rows) {
 Result<std::unique_ptr<Model>> load_llama(const ModelConfig& config, const weights::Source& source,
                                           const std::string& prefix, DType dtype,
                                           const std::function<bool(double)>& progress) {
-  if (arithmetic_of(dtype) == DType::f64)
-    return loaded(std::make_unique<Llama<double>>(config, dtype), source, prefix, progress);
-  return loaded(std::make_unique<Llama<float>>(config, dtype), source, prefix, progress);
+  return load_family<Llama>(config, source, prefix, dtype, progress);
 }
 
 }  // namespace stet::model

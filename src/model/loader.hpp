@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <span>
@@ -19,6 +20,7 @@
 #include "core/config.hpp"
 #include "kernels/packed.hpp"
 #include "kernels/run.hpp"
+#include "model/model.hpp"
 #include "stet/cache.hpp"
 #include "weights/source.hpp"
 
@@ -182,6 +184,22 @@ class Loader {
 /// The position of each row; Code::invalid_argument names a position beyond the context or an id beyond the vocabulary.
 Result<std::vector<Pos>> check_inputs(const ModelConfig& config, std::span<const Slice> slices,
                                       std::span<const TokenId> ids);
+
+/// What a step of `config` keeps in its cache, in the type of the arithmetic.
+CacheSpec cache_spec_of(const ModelConfig& config, Codec codec);
+
+/// Loads a family's M<double> or M<float>, as the weights' type asks.
+template <template <class> class M>
+Result<std::unique_ptr<Model>> load_family(const ModelConfig& config, const weights::Source& source,
+                                           const std::string& prefix, DType dtype,
+                                           const std::function<bool(double)>& progress) {
+  const auto loaded = [&](auto model) -> Result<std::unique_ptr<Model>> {
+    if (auto ok = model->load(source, prefix, progress); !ok) return pass(ok);
+    return model;
+  };
+  if (arithmetic_of(dtype) == DType::f64) return loaded(std::make_unique<M<double>>(config, dtype));
+  return loaded(std::make_unique<M<float>>(config, dtype));
+}
 
 /// What a matmul says that met an activation which its weights' type cannot express.
 Failure not_finite(const char* what, DType weights);

@@ -26,6 +26,19 @@ Result<std::vector<Pos>> check_inputs(const ModelConfig& config, std::span<const
   return positions;
 }
 
+CacheSpec cache_spec_of(const ModelConfig& config, Codec codec) {
+  CacheSpec spec;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    LayerSpec one;
+    one.kv_heads = config.kv_heads;
+    one.k_dim = one.v_dim = config.head_dim;
+    one.k = one.v = codec;
+    if (!config.windows.empty()) one.span.window = config.windows[static_cast<std::size_t>(layer)];
+    spec.layers.push_back(one);
+  }
+  return spec;
+}
+
 Failure not_finite(const char* what, DType weights) {
   return fail(Code::unsupported, fmt::format("an activation before {} is not finite, which {} weights cannot work with",
                                              what, name_of(weights)));
