@@ -14,6 +14,7 @@ enum class Code {
   corrupt,           // a file's content contradicts itself or its format
   unsupported,       // well formed, but not something Stet does
   capacity,          // it does not fit; need and capacity are named
+  exhausted,         // it does not fit now, beside what others hold
   interrupted,       // the caller asked to stop
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/buffer.hpp"
 #include "base/thread_pool.hpp"
@@ -40,7 +41,7 @@ CacheOptions cache_options(const EngineOptions& o) {
   CacheOptions c;
   c.max_len = o.max_len;
   c.max_seqs = o.max_seqs;
-  c.poison = o.poison;
+  if (o.poison) c.poison = std::numeric_limits<double>::quiet_NaN();
   return c;
 }
 

@@ -42,6 +42,10 @@ class Contiguous final : public Cache {
   Result<std::unique_ptr<Step>> begin(std::span<const Append> appends) override;
   Result<View> peek(Seq seq, int layer) const override;
   CacheUsage usage() const noexcept override;
+  Result<Pos> oldest_restorable(Seq) const override { return fail(Code::unsupported, "later"); }
+  Result<Seq> fork(Seq, Pos) override { return fail(Code::unsupported, "later"); }
+  Result<Seq> restore(Pos, std::span<const View>) override { return fail(Code::unsupported, "later"); }
+  std::vector<PageInfo> pages() const override { return {}; }
 
  private:
   class Pending;
@@ -261,7 +265,7 @@ Result<View> Contiguous::peek(Seq seq, int layer) const {
 }
 
 CacheUsage Contiguous::usage() const noexcept {
-  return {reserved_, plan_.bytes_per_token * static_cast<std::size_t>(tokens_), tokens_, open_};
+  return {reserved_, plan_.bytes_per_token * static_cast<std::size_t>(tokens_), 0, 0, 0, tokens_, open_};
 }
 
 // With poison, rows that stop existing become NaN again.
@@ -272,8 +276,8 @@ void Contiguous::forget(std::uint32_t index, Pos first, Pos count) noexcept {
     for_each_cell(first, count, [&](std::size_t number, int slot, Pos, int slots) {
       std::byte* cell = base + number * place.layout.bytes;
       for (int head = 0; head < place.layout.kv_heads; ++head) {
-        poison_keys(key_block(place.layout, cell, head), slot, slots);
-        poison_values(value_block(place.layout, cell, head), slot, slots);
+        fill_keys(key_block(place.layout, cell, head), slot, slots, *options_.poison);
+        fill_values(value_block(place.layout, cell, head), slot, slots, *options_.poison);
       }
     });
   }
@@ -299,7 +303,14 @@ Result<std::unique_ptr<Cache>> make_contiguous(const CacheSpec& spec, const Cach
   std::iota(cells->all().begin(), cells->all().end(), 0U);
   place_layers(spec, options, layers->all());
   for (SeqRecord& record : records->all()) record.generation = first_generation;
-  if (options.poison) poison_bytes(storage->data(), storage->size());
+  if (options.poison) {
+    for (std::uint32_t seq = 0; seq < seqs; ++seq) {
+      for (const LayerPlace& place : layers->all()) {
+        fill_cells(place.layout, storage->data() + seq * plan.bytes_per_sequence + place.offset,
+                   cells_for(options.max_len), *options.poison);
+      }
+    }
+  }
   Tables tables{std::move(*cells), std::move(*layers), std::move(*records), std::move(*slices)};
   return std::make_unique<Contiguous>(spec, options, plan, allocator.handed_out(), std::move(*storage),
                                       std::move(tables));

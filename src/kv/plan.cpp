@@ -1,5 +1,4 @@
-// The only size arithmetic of the cache. It saturates: a sum that does not fit into memory sticks at kTooMuch, so that
-// one comparison at the end finds any overflow on the way.
+// What a cache costs: the only place that adds up its sizes.
 #include "kv/plan.hpp"
 
 #include <fmt/format.h>
@@ -7,53 +6,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/buffer.hpp"
+#include "kv/cell.hpp"
+#include "kv/sizes.hpp"
 
 namespace stet::kv {
 namespace {
 
-// No object can be larger than this.
-constexpr std::size_t kTooMuch = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
-
 // Cells are numbered in 32 bits.
 constexpr std::size_t kMaxCells = std::size_t{1} << 32;
-
-constexpr std::size_t add(std::size_t a, std::size_t b) noexcept {
-  return std::min(a + b, kTooMuch);
-}
-
-constexpr std::size_t multiply(std::size_t a, std::size_t b) noexcept {
-  return b != 0 && a > kTooMuch / b ? kTooMuch : a * b;
-}
-
-constexpr std::size_t round_up(std::size_t bytes) noexcept {
-  return std::min(base::align_up(bytes), kTooMuch);
-}
-
-bool is_known(Codec codec) noexcept {
-  return codec == Codec::f64 || codec == Codec::f32;
-}
-
-std::size_t size_of_value(Codec codec) noexcept {
-  return codec == Codec::f64 ? sizeof(double) : sizeof(float);
-}
-
-// One token of one head.
-std::size_t key_bytes(const LayerSpec& layer) noexcept {
-  return multiply(static_cast<std::size_t>(layer.k_dim), size_of_value(layer.k));
-}
-std::size_t value_bytes(const LayerSpec& layer) noexcept {
-  return multiply(static_cast<std::size_t>(layer.v_dim), size_of_value(layer.v));
-}
-
-// K and V of each head start on a cache line: threads that write different heads share none.
-CellLayout cell_layout(const LayerSpec& layer) noexcept {
-  CellLayout cell{layer.k, layer.v, layer.kv_heads, layer.k_dim, layer.v_dim};
-  cell.v_offset = round_up(multiply(kCell, key_bytes(layer)));
-  cell.head_stride = add(cell.v_offset, round_up(multiply(kCell, value_bytes(layer))));
-  cell.bytes = multiply(static_cast<std::size_t>(layer.kv_heads), cell.head_stride);
-  return cell;
-}
 
 Result<void> check_layer(const LayerSpec& layer, std::size_t number) {
   const auto refuse = [&](const char* field, std::int64_t value, const char* why) {
@@ -113,8 +73,7 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, const CacheOptions& options)
   if (auto ok = check(spec, options); !ok) return pass(ok);
   CachePlan plan;
   for (const LayerSpec& layer : spec.layers) {
-    const std::size_t row = add(key_bytes(layer), value_bytes(layer));
-    plan.bytes_per_token = add(plan.bytes_per_token, multiply(static_cast<std::size_t>(layer.kv_heads), row));
+    plan.bytes_per_token = add(plan.bytes_per_token, row_bytes(layer));
     plan.bytes_per_sequence =
         add(plan.bytes_per_sequence, multiply(cells_for(options.max_len), cell_layout(layer).bytes));
   }

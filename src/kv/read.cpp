@@ -10,12 +10,11 @@ namespace {
 // The cell that holds a position of the view. Blocks are for writing too, so reading goes through a pointer that could
 // write; nothing below does.
 std::byte* cell_of(const View& view, Pos pos) noexcept {
-  const auto index = static_cast<std::size_t>(pos / kCell - view.first / kCell);
-  return const_cast<std::byte*>(view.base) + view.cells[index] * view.layout->bytes;
+  return const_cast<std::byte*>(view.cell(pos / kCell));
 }
 
 Result<void> check(const View& view, int head, Pos pos, std::size_t size, int CellLayout::*dim) {
-  if (view.layout == nullptr || pos < view.first || pos - view.first >= view.count) {
+  if (view.layout == nullptr || !view.has(pos)) {
     return fail(Code::invalid_argument,
                 fmt::format("position {} is not among the {} stored from position {}", pos, view.count, view.first));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "engine/scheduler.hpp"
 
@@ -96,7 +97,7 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
   CacheOptions options;
   options.max_len = max_len;
   options.max_seqs = max_seqs;
-  options.poison = conditions.poison;
+  if (conditions.poison) options.poison = std::numeric_limits<double>::quiet_NaN();
   auto made = make_cache(model.cache_spec(), options);
   if (!made) return pass(made);
   std::unique_ptr<Cache> cache = std::move(*made);

@@ -36,6 +36,10 @@ class ForwardingCache : public Cache {
   Result<std::unique_ptr<Step>> begin(std::span<const Append> appends) override { return inner_->begin(appends); }
   Result<View> peek(Seq seq, int layer) const override { return inner_->peek(seq, layer); }
   CacheUsage usage() const noexcept override { return inner_->usage(); }
+  Result<Pos> oldest_restorable(Seq seq) const override { return inner_->oldest_restorable(seq); }
+  Result<Seq> fork(Seq seq, Pos upto) override { return inner_->fork(seq, upto); }
+  Result<Seq> restore(Pos length, std::span<const View> layers) override { return inner_->restore(length, layers); }
+  std::vector<PageInfo> pages() const override { return inner_->pages(); }
 
  protected:
   std::unique_ptr<Cache> inner_;

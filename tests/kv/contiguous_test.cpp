@@ -1,6 +1,7 @@
 // The contract of Cache and Step, call by call.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -31,7 +32,7 @@ std::unique_ptr<Cache> make(const CacheSpec& spec, Pos max_len, int max_seqs, bo
   CacheOptions options;
   options.max_len = max_len;
   options.max_seqs = max_seqs;
-  options.poison = poison;
+  if (poison) options.poison = std::numeric_limits<double>::quiet_NaN();
   auto cache = make_cache(spec, options);
   return cache ? std::move(*cache) : nullptr;
 }

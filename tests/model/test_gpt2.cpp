@@ -66,7 +66,7 @@ class GoldenLogits : public testing::TestWithParam<std::string> {
     options.threads = 2;
     options.cache = cache;
     options.chunk = chunk;
-    options.poison = true;
+    options.poison = std::numeric_limits<double>::quiet_NaN();
     auto engine = Engine::load(folder.string(), options);
     if (!engine) throw std::runtime_error(engine.error().message);
     auto logits = engine->logits(golden.ids);

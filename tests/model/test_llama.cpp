@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/loaded.hpp"
@@ -28,7 +29,7 @@ class Stories : public testing::TestWithParam<DType> {
     options.threads = 2;
     options.cache = cache;
     options.chunk = chunk;
-    options.poison = true;
+    options.poison = std::numeric_limits<double>::quiet_NaN();
     return Engine::load(kFolder, options);
   }
 
