@@ -48,12 +48,14 @@ Json model_json(const ModelInfo& info, const EngineOptions& options) {
   json["plan"] = {{"context", options.max_len == 0 ? info.context : options.max_len},
                   {"batch", options.max_seqs},
                   {"weight_bytes", info.weight_bytes},
+                  {"cache", name_of(options.cache)},
+                  {"cache_codecs", info.cache_codecs},
                   {"cache_bytes_per_token", info.cache_bytes_per_token},
                   {"cache_bytes", info.cache_bytes},
                   {"scratch_bytes", info.scratch_bytes},
                   {"peak_bytes", peak_bytes(info)}};
   json["supported"] = {{"dtypes", {"f32", "f64", "bf16", "f16", "int8", "int4"}},
-                       {"caches", {"contiguous", "none"}},
+                       {"caches", {"contiguous", "growing", "paged", "none"}},
                        {"text", info.has_tokenizer}};
   return json;
 }
@@ -83,9 +85,10 @@ std::string model_text(const ModelInfo& info, const EngineOptions& options) {
   row("vocabulary", fmt::format("{}, start token {}, end token {}, {} tokenizer", info.vocab, token_words(info.bos),
                                 token_words(info.eos), info.has_tokenizer ? "with" : "without"));
   row("context", fmt::format("{} tokens", info.context));
-  row("runs with", fmt::format("--dtype f32|f64|bf16|f16|int8|int4, --cache contiguous|none, prompts as {}",
-                               info.has_tokenizer ? "text or ids" : "ids"));
-  row("cache a token", fmt::format("{} in {}", bytes_words(info.cache_bytes_per_token), name_of(options.dtype)));
+  row("runs with",
+      fmt::format("--dtype f32|f64|bf16|f16|int8|int4, --cache contiguous|growing|paged|none, prompts as {}",
+                  info.has_tokenizer ? "text or ids" : "ids"));
+  row("cache a token", fmt::format("{} in {}", bytes_words(info.cache_bytes_per_token), info.cache_codecs));
   row("memory", fmt::format("for {} of {} tokens in {}:",
                             options.max_seqs == 1 ? "1 sequence" : fmt::format("{} sequences", options.max_seqs),
                             context, name_of(options.dtype)));
@@ -166,6 +169,7 @@ void add_info(CLI::App& app, Run& run) {
   add_model_flag(*sub, flags->model);
   sub->get_option("-m")->excludes(positional);
   add_dtype_flag(*sub, flags->model);
+  add_cache_flags(*sub, flags->model);
   add_number(*sub, "--context", flags->model.engine.max_len, from_to<std::int64_t>(1, std::int64_t{1} << 40),
              "Tokens that one sequence may hold (default: the model's context)");
   add_number(*sub, "--batch", flags->model.engine.max_seqs, from_to(1, 65536), "Sequences at a time (default: 1)");

@@ -50,13 +50,15 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& target, Rule<
   return add_text(app, name, std::move(set), help)->type_name("N");
 }
 
-/// -m, --dtype, and where a model runs --cache, --chunk and --threads.
+/// -m, --dtype, what the cache is (--cache, --page, --pool, --kv, --window), and where a model runs --chunk, --threads,
+/// --pin and --poison.
 struct ModelFlags {
   std::string model;  // empty: the bundled one
   EngineOptions engine;
 };
 void add_model_flag(CLI::App& app, ModelFlags& flags);
 void add_dtype_flag(CLI::App& app, ModelFlags& flags);
+void add_cache_flags(CLI::App& app, ModelFlags& flags);
 void add_engine_flags(CLI::App& app, ModelFlags& flags);
 
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling);

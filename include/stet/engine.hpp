@@ -19,18 +19,30 @@
 
 namespace stet {
 
-/// `none` recomputes the whole prefix for every token: the loop that a KV cache replaces, kept to measure and verify
-/// against.
-enum class CacheMode : std::uint8_t { contiguous, none };
+/// A layout (cache.hpp), or `none`, which recomputes the whole prefix for every token: the loop that a KV cache
+/// replaces, kept to measure and verify against.
+enum class CacheMode : std::uint8_t { contiguous, growing, paged, none };
+const char* name_of(CacheMode mode) noexcept;
+
+/// How layers [first, last] store keys and values.
+struct KvCodecs {
+  Codec k = Codec::f32, v = Codec::f32;
+  int first = 0;
+  int last = -1;  // -1: to the last layer
+};
 
 struct EngineOptions {
-  DType dtype = DType::f32;  // of the weights; arithmetic and cache are f64 for f64, else f32
+  DType dtype = DType::f32;  // of the weights; arithmetic is f64 for f64, else f32
   int threads = 0;           // 0: as many as this process may run on
   bool pin = false;          // keep each thread on one CPU
   CacheMode cache = CacheMode::contiguous;
-  int chunk = 256;   // most tokens of a prompt that one step takes
-  int max_seqs = 1;  // sequences decoded together
-  Pos max_len = 0;   // tokens one sequence may hold; 0: the model's context
+  Pos page_tokens = 16;      // paged: tokens in a page
+  Pos pool_tokens = 0;       // paged: tokens that all sequences can hold together; 0: max_seqs x max_len
+  std::vector<KvCodecs> kv;  // later ones win; layers that none names keep the type of the arithmetic
+  std::optional<Span> span;  // what queries of all layers see, instead of what the model says
+  int chunk = 256;           // most tokens of a prompt that one step takes
+  int max_seqs = 1;          // sequences decoded together
+  Pos max_len = 0;           // tokens one sequence may hold; 0: the model's context
   bool poison = false;
 };
 
@@ -43,8 +55,9 @@ struct ModelInfo {
   std::optional<TokenId> bos, eos;
   std::int64_t parameters = 0;
   std::size_t weight_bytes = 0;           // as held in memory with this dtype, packing included
-  std::size_t cache_bytes_per_token = 0;  // with this dtype
-  std::size_t cache_bytes = 0;            // reserved for max_seqs x max_len
+  std::size_t cache_bytes_per_token = 0;  // with these codecs
+  std::size_t cache_bytes = 0;            // that the cache will reserve
+  std::string cache_codecs;               // "f32", "int8 and int4", "layers 0-1 f32, 2-11 int8"
   std::size_t scratch_bytes = 0;          // activations of the largest step
 };
 

@@ -142,8 +142,12 @@ Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits
   if (reason) {
     finish(active, *reason);
   } else if (policy_.recompute) {
+    // From an empty sequence, whatever windows have evicted of this one.
+    (void)bench_.cache->close(active.seq);
+    auto seq = bench_.cache->open();
+    if (!seq) return pass(seq);
+    active.seq = *seq;
     active.cached = 0;
-    return bench_.cache->truncate(active.seq, 0);
   }
   return {};
 }
