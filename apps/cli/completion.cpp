@@ -40,6 +40,8 @@ Json completion_json(const Engine& engine, const Request& request, const Complet
   set_text(json, completion.text);
   json["ids"] = completion.ids;
   json["reason"] = name_of(completion.reason);
+  if (!completion.error.empty()) json["error"] = completion.error;
+  if (completion.preempted > 0) json["preempted"] = completion.preempted;
   json["prompt_tokens"] = request.prompt.size();
   json["new_tokens"] = completion.ids.size();
   json["seed"] = request.sampling.seed;

@@ -70,7 +70,8 @@ struct Request {
   bool ignore_eos = false;
 };
 
-enum class StopReason : std::uint8_t { length, eos, stop_string, context, interrupted };
+/// `no_room`: the sequence can never fit into the cache's pool, however empty; Completion::error says by how much.
+enum class StopReason : std::uint8_t { length, eos, stop_string, context, no_room, interrupted };
 const char* name_of(StopReason reason) noexcept;
 
 struct Completion {
@@ -79,6 +80,8 @@ struct Completion {
   StopReason reason = StopReason::length;
   double prefill_seconds = 0;  // steps in which this request only read its prompt; shared steps count fully
   double decode_seconds = 0;   // from the first new token to the last
+  int preempted = 0;           // how often its rows were given up for others, and computed anew
+  std::string error;           // with no_room; else empty
 };
 
 /// A new token of request `index`. `piece` is the text that became certain with it: it may be empty (half a character,
@@ -121,9 +124,11 @@ class Engine {
   /// Checks one request without running it: sampling ranges, ids, prompt against context (both numbers named).
   Result<void> check(const Request& request) const;
 
-  /// Runs all requests, at most max_seqs at a time, as ragged batches. `keep_going` (may be empty) is asked before
-  /// every step; when it or `on_token` (may be empty) answers false everything stops: what was made so far is returned
-  /// with reason `interrupted`. An error leaves no sequence open.
+  /// Runs all requests, at most max_seqs at a time, as ragged batches. Where they do not fit into the cache's pool
+  /// together some wait or start over, which changes no bit; one that could never fit ends with `no_room` and the
+  /// others go on. `keep_going` (may be empty) is asked before every step; when it or `on_token` (may be empty) answers
+  /// false everything stops: what was made so far is returned with reason `interrupted`. An error leaves no sequence
+  /// open.
   Result<std::vector<Completion>> generate(std::span<const Request> requests,
                                            const std::function<bool(const TokenEvent&)>& on_token = {},
                                            const std::function<bool()>& keep_going = {});

@@ -88,6 +88,8 @@ const char* name_of(StopReason reason) noexcept {
       return "stop_string";
     case StopReason::context:
       return "context";
+    case StopReason::no_room:
+      return "no_room";
     case StopReason::interrupted:
       break;
   }
