@@ -154,6 +154,12 @@ void add_cache_flags(CLI::App& app, ModelFlags& flags) {
       ->type_name("W[,SINKS]");
 }
 
+void add_size_flags(CLI::App& app, ModelFlags& flags) {
+  add_number(app, "--context", flags.engine.max_len, from_to<std::int64_t>(1, std::int64_t{1} << 40),
+             "Tokens that one sequence may hold (default: the model's context)");
+  add_number(app, "--batch", flags.engine.max_seqs, from_to(1, 65536), "Sequences at a time (default: 1)");
+}
+
 void add_engine_flags(CLI::App& app, ModelFlags& flags) {
   add_dtype_flag(app, flags);
   add_cache_flags(app, flags);

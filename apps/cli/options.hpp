@@ -59,6 +59,8 @@ struct ModelFlags {
 void add_model_flag(CLI::App& app, ModelFlags& flags);
 void add_dtype_flag(CLI::App& app, ModelFlags& flags);
 void add_cache_flags(CLI::App& app, ModelFlags& flags);
+/// --context and --batch.
+void add_size_flags(CLI::App& app, ModelFlags& flags);
 void add_engine_flags(CLI::App& app, ModelFlags& flags);
 
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling);
