@@ -53,7 +53,8 @@ int selftest(const PlanFlags& flags) {
                           good ? "plan = usage" : "NOT equal", result->planned, result->made,
                           bytes_words(result->bytes), result->compared, result->faults.size()));
   }
-  return finish(out, good ? kOk : kFailure);
+  if (!out.state() && !out.closed()) return report(out.state().error());
+  return good ? kOk : kFailure;
 }
 
 int plan(const PlanFlags& flags) {
