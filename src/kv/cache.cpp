@@ -6,13 +6,31 @@
 #include "kv/make_cache.hpp"
 
 namespace stet {
+
+const char* name_of(Layout layout) noexcept {
+  switch (layout) {
+    case Layout::contiguous:
+      return "contiguous";
+    case Layout::growing:
+      return "growing";
+    case Layout::paged:
+      break;
+  }
+  return "paged";
+}
+
 namespace kv {
 
-Result<std::unique_ptr<Cache>> make_cache(const CacheSpec& spec, const CacheOptions& options, AllocateFn allocate) {
+Result<std::unique_ptr<Cache>> make_cache(const CacheSpec& spec, const CacheOptions& options, AllocateFn allocate,
+                                          std::uint32_t first_generation) {
   const auto plan = plan_cache(spec, options);
   if (!plan) return pass(plan);
   try {
-    return make_contiguous(spec, options, *plan, Allocator(std::move(allocate)));
+    Allocator allocator(std::move(allocate));
+    auto tables = make_tables(spec, options, first_generation, allocator);
+    if (!tables) return pass(tables);
+    const Made made{spec, options, *plan};
+    return std::make_unique<Contiguous>(made, std::move(*tables), allocator.handed_out());
   } catch (const std::bad_alloc&) {
     return fail(Code::capacity, "cache: the system refused memory for the cache's own description");
   }

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "kv/contiguous.hpp"
+#include "kv/make_cache.hpp"
 #include "kv/support.hpp"
 
 namespace {
@@ -111,10 +111,13 @@ TEST(Contiguous, WidensExactlyAndRoundsToNearestEven) {
   }
 }
 
-TEST(Contiguous, AWindowOnlyMasks) {
+TEST(Contiguous, AWindowOnlyMasksWhereAllIsRetained) {
   LayerSpec layer = kSmall;
   layer.span.window = 4;
-  auto cache = make({{layer}}, 40, 1);
+  CacheOptions options;
+  options.max_len = 40;
+  options.retain = Retain::all;
+  auto cache = *make_cache({{layer}}, options);
   const Seq seq = *cache->open();
   append_rows(*cache, seq, 40);
   const View view = *cache->peek(seq, 0);
@@ -137,7 +140,7 @@ TEST(Contiguous, AnAbandonedStepNeverHappened) {
   }
   EXPECT_EQ(*cache->length(seq), 10);
   EXPECT_EQ(cache->usage().tokens, 10);
-  EXPECT_EQ(unpoisoned(*cache->peek(seq, 0), 10, 40), "");
+  EXPECT_EQ(unpoisoned(*cache->peek(seq, 0), seq.index, 10, 40), "");
   append_rows(*cache, seq, 30);
   EXPECT_EQ(*cache->length(seq), 40);
 }
@@ -160,21 +163,21 @@ TEST(Contiguous, ACommittedStepIsOver) {
                "a step is alive: commit or destroy it before the cache is changed");
   next.reset();
   EXPECT_EQ(*cache->length(seq), 5);
-  EXPECT_EQ(unpoisoned(*cache->peek(seq, 0), 5, 40), "");
+  EXPECT_EQ(unpoisoned(*cache->peek(seq, 0), seq.index, 5, 40), "");
 }
 
 TEST(Contiguous, PoisonFillsWhatHoldsNoRow) {
   auto cache = make({{kSmall}}, 40, 2);
   const Seq first = *cache->open();
-  EXPECT_EQ(unpoisoned(*cache->peek(first, 0), 0, 40), "");
+  EXPECT_EQ(unpoisoned(*cache->peek(first, 0), first.index, 0, 40), "");
   append_rows(*cache, first, 40);
-  EXPECT_NE(unpoisoned(*cache->peek(first, 0), 39, 40), "") << "the check can fail";
+  EXPECT_NE(unpoisoned(*cache->peek(first, 0), first.index, 39, 40), "") << "the check can fail";
   ASSERT_TRUE(cache->truncate(first, 7));
-  EXPECT_EQ(unpoisoned(*cache->peek(first, 0), 7, 40), "");
+  EXPECT_EQ(unpoisoned(*cache->peek(first, 0), first.index, 7, 40), "");
   ASSERT_TRUE(cache->close(first));
   const Seq second = *cache->open();
   EXPECT_EQ(second.index, first.index);
-  EXPECT_EQ(unpoisoned(*cache->peek(second, 0), 0, 40), "");
+  EXPECT_EQ(unpoisoned(*cache->peek(second, 0), second.index, 0, 40), "");
 }
 
 TEST(Contiguous, OverflowGivesNeedAndCapacityAndChangesNothing) {
@@ -277,7 +280,7 @@ TEST(Contiguous, GenerationsWrapPastZero) {
   const CacheSpec spec{{kSmall}};
   CacheOptions options;
   options.max_len = 8;
-  auto cache = kv::make_contiguous(spec, options, *plan_cache(spec, options), kv::Allocator(), ~0U);
+  auto cache = kv::make_cache(spec, options, base::Buffer::allocate, ~0U);
   ASSERT_TRUE(cache);
   const Seq last = *(*cache)->open();
   EXPECT_EQ(last.generation, ~0U);

@@ -1,6 +1,7 @@
 // The plan by arithmetic against what the cache's allocator counts, and against numbers worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -25,17 +26,40 @@ CacheSpec layers_of(std::size_t count, const LayerSpec& layer) {
   return {std::vector<LayerSpec>(count, layer)};
 }
 
-// The size of a cache, from the layout's description, in arithmetic that cannot overflow.
-Wide exact_size(const CacheSpec& spec, const CacheOptions& options) {
-  const auto size = [](Codec codec) { return codec == Codec::f64 ? 8U : 4U; };
-  const auto lines = [](Wide bytes) { return (bytes + 63) / 64 * 64; };
-  const Wide cells = (static_cast<Wide>(options.max_len) + 15) / 16;
-  Wide total = cells * 4 + spec.layers.size() * sizeof(kv::LayerPlace);
-  total += static_cast<Wide>(options.max_seqs) * (sizeof(kv::SeqRecord) + sizeof(Slice));
-  for (const LayerSpec& layer : spec.layers) {
-    const Wide k = lines(static_cast<Wide>(layer.k_dim) * 16 * size(layer.k));
-    const Wide v = lines(static_cast<Wide>(layer.v_dim) * 16 * size(layer.v));
-    total += static_cast<Wide>(options.max_seqs) * cells * static_cast<Wide>(layer.kv_heads) * (k + v);
+// The size of a cache, from the layout's description, in arithmetic that cannot overflow. Layers alike share a table.
+Wide exact_size(const CacheSpec& spec, const CacheOptions& o) {
+  const Wide seqs = static_cast<Wide>(o.max_seqs);
+  const auto up = [](Wide a, Wide b) { return (a + b - 1) / b; };
+  const auto padded = [&](Codec codec, int dim) {
+    const Wide bits[] = {64, 32, 16, 16, 8, 4};
+    const bool scaled = codec == Codec::int8 || codec == Codec::int4;
+    const Wide row = up(static_cast<Wide>(dim) * bits[static_cast<int>(codec)], 8);
+    return up(row * 16, 64) * 64 + (scaled ? 64 : 0);
+  };
+  Wide total = spec.layers.size() * sizeof(kv::LayerPlace) + seqs * (sizeof(kv::SeqRecord) + sizeof(Slice));
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerSpec& layer = spec.layers[i];
+    const bool first = std::find(spec.layers.begin(), spec.layers.begin() + i, layer) == spec.layers.begin() + i;
+    const auto held = [&](Wide size) {
+      const Wide whole = up(static_cast<Wide>(o.max_len), size);
+      if (layer.span.window == 0 || o.retain == Retain::all || o.layout == Layout::growing) return whole;
+      const Wide step = o.max_step_tokens == 0 ? o.max_len : std::min(o.max_step_tokens, o.max_len);
+      const Wide sinks = up(up(static_cast<Wide>(layer.span.sinks), 16) * 16, size);
+      // The longest stretch that starts at the last token of one.
+      const Wide seen = std::max<Wide>(static_cast<Wide>(layer.span.window) - 1, 1) + step;
+      return std::min(whole, sinks + 1 + up(seen - 1, size));
+    };
+    const Wide numbers = held(16);
+    Wide cells = numbers * seqs * (o.layout == Layout::growing ? 2 : 1);
+    if (first) total += sizeof(kv::Group) + seqs * (sizeof(kv::Held) + numbers * 4);
+    if (o.layout == Layout::paged) {
+      const Wide page = static_cast<Wide>(o.page_tokens);
+      Wide pages = held(page) * seqs;
+      if (o.pool_tokens > 0) pages = std::min(pages, up(static_cast<Wide>(o.pool_tokens), page));
+      cells = pages * (page / 16);
+      if (first) total += pages * 8 + sizeof(std::size_t) + seqs * 4;
+    }
+    total += cells * static_cast<Wide>(layer.kv_heads) * (padded(layer.k, layer.k_dim) + padded(layer.v, layer.v_dim));
   }
   return total;
 }
@@ -47,8 +71,8 @@ TEST(Plan, OfGpt2IsWhatTheShapeSays) {
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->bytes_per_token, 73728U);
   EXPECT_EQ(plan->bytes_per_sequence, 75497472U);
-  EXPECT_EQ(plan->reserved,
-            2U * 75497472U + 64 * 4 + 12 * sizeof(kv::LayerPlace) + 2 * (sizeof(kv::SeqRecord) + sizeof(Slice)));
+  EXPECT_EQ(plan->reserved, 2U * 75497472U + sizeof(kv::Group) + 12 * sizeof(kv::LayerPlace) +
+                                2 * (64 * 4 + sizeof(kv::Held) + sizeof(kv::SeqRecord) + sizeof(Slice)));
 }
 
 TEST(Plan, RoundsHeadsToCacheLines) {
@@ -123,15 +147,16 @@ TEST(Plan, NeverWrapsAround) {
     CacheSpec spec;
     for (int layer = pick(random, 1, 4); layer > 0; --layer) {
       LayerSpec l{1, 1, 1, Codec::f64, Codec::f32, {}};
-      l.kv_heads = static_cast<int>(up_to_bits(16));
-      l.k_dim = static_cast<int>(up_to_bits(20));
-      l.v_dim = static_cast<int>(up_to_bits(20));
+      l.kv_heads = static_cast<int>(up_to_bits(24));
+      l.k_dim = static_cast<int>(up_to_bits(28));
+      l.v_dim = static_cast<int>(up_to_bits(28));
       spec.layers.push_back(l);
     }
-    const CacheOptions options = options_of(up_to_bits(36), static_cast<int>(up_to_bits(30)));
+    const CacheOptions options = options_of(up_to_bits(34), static_cast<int>(up_to_bits(14)));
     const Wide exact = exact_size(spec, options);
+    const Wide cells = static_cast<Wide>(options.max_len + 15) / 16 * static_cast<Wide>(options.max_seqs);
     const auto plan = plan_cache(spec, options);
-    if (exact < static_cast<Wide>(std::numeric_limits<std::ptrdiff_t>::max())) {
+    if (cells < Wide{1} << 32 && exact < static_cast<Wide>(std::numeric_limits<std::ptrdiff_t>::max())) {
       ASSERT_TRUE(plan) << plan.error().message;
       ASSERT_TRUE(plan->reserved == exact);
       ++fitting;
@@ -148,17 +173,18 @@ TEST(Plan, NeverWrapsAround) {
 TEST(Plan, RefusesTheLargestOfEverything) {
   constexpr int kMost = std::numeric_limits<int>::max();
   const CacheSpec spec = layers_of(3, {kMost, kMost, kMost, Codec::f64, Codec::f64, {}});
-  const auto plan = plan_cache(spec, options_of(Pos{1} << 36, kMost));
+  const auto plan = plan_cache(spec, options_of(1, kMost));
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, Code::capacity);
   EXPECT_EQ(plan.error().message,
-            "cache: 3 layers for 2147483647 sequences of 68719476736 tokens need more than 9223372036854775807 bytes");
+            "cache: 3 layers for 2147483647 sequences of 1 tokens need more than 9223372036854775807 bytes");
 }
 
 TEST(Plan, RefusesMoreTokensThanCellsHaveNumbers) {
   const CacheSpec spec = layers_of(1, {1, 1, 1, Codec::f32, Codec::f32, {}});
-  EXPECT_TRUE(plan_cache(spec, options_of(Pos{1} << 36, 1)));
-  for (const Pos max_len : {(Pos{1} << 36) + 1, std::numeric_limits<Pos>::max()}) {
+  EXPECT_TRUE(plan_cache(spec, options_of((Pos{1} << 36) - 16, 1)));
+  EXPECT_FALSE(plan_cache(spec, options_of((Pos{1} << 35), 2)));
+  for (const Pos max_len : {(Pos{1} << 36) - 15, std::numeric_limits<Pos>::max()}) {
     const auto plan = plan_cache(spec, options_of(max_len, 1));
     ASSERT_FALSE(plan);
     EXPECT_EQ(plan.error().code, Code::capacity);
@@ -194,6 +220,14 @@ TEST(Plan, NamesTheFieldThatCannotBe) {
       {"layer 1: k_dim -1 is not positive", with([](LayerSpec& l) { l.k_dim = -1; }), fine},
       {"layer 1: v_dim 0 is not positive", with([](LayerSpec& l) { l.v_dim = 0; }), fine},
       {"layer 1: window -1 is negative", with([](LayerSpec& l) { l.span.window = -1; }), fine},
+      {"layer 1: sinks -1 is negative", with([](LayerSpec& l) {
+         l.span = {4, -1};
+       }),
+       fine},
+      {"layer 1: sinks 4 has no window", with([](LayerSpec& l) {
+         l.span = {0, 4};
+       }),
+       fine},
       {"layer 1: codec of k 9 is unknown", with([](LayerSpec& l) { l.k = static_cast<Codec>(9); }), fine},
       {"layer 1: codec of v 9 is unknown", with([](LayerSpec& l) { l.v = static_cast<Codec>(9); }), fine},
   };

@@ -30,6 +30,7 @@ class Driver {
     spec_ = random_spec(random_, 3, 3, 6);
     options_.max_len = pick(random_, 10, 110);
     options_.max_seqs = pick(random_, 1, 4);
+    options_.retain = Retain::all;
     if (seed % 2 == 0) options_.poison = std::numeric_limits<double>::quiet_NaN();
     auto plan = plan_cache(spec_, options_);
     auto cache = make_cache(spec_, options_);
@@ -253,7 +254,7 @@ class Driver {
       ASSERT_TRUE(view);
       EXPECT_EQ(difference(*view, spec_.layers[i], seq.layers[i], seq.length), "") << "layer " << i;
       if (with_poison && options_.poison) {
-        EXPECT_EQ(unpoisoned(*view, seq.length, options_.max_len), "") << "layer " << i;
+        EXPECT_EQ(unpoisoned(*view, seq.handle.index, seq.length, options_.max_len), "") << "layer " << i;
       }
     }
   }

@@ -161,12 +161,13 @@ inline std::string difference(const View& view, const LayerSpec& spec, const Sto
   return "";
 }
 
-/// Of a contiguous cache with poison: empty when every slot of [from, cells of max_len) is NaN, else the first that is
-/// not.
-inline std::string unpoisoned(const View& view, Pos from, Pos max_len) {
+/// Of a contiguous cache with poison that evicts nothing: empty when every slot of [from, cells of max_len) of sequence
+/// slot `index` is NaN, else the first that is not.
+inline std::string unpoisoned(const View& view, std::uint32_t index, Pos from, Pos max_len) {
   const CellLayout& layout = *view.layout;
-  for (Pos pos = from; pos < (max_len + 15) / 16 * 16; ++pos) {
-    const std::byte* cell = view.base + static_cast<std::size_t>(pos / 16) * layout.bytes;
+  const Pos cells = (max_len + 15) / 16;
+  for (Pos pos = from; pos < cells * 16; ++pos) {
+    const std::byte* cell = view.base + static_cast<std::size_t>(index * cells + pos / 16) * layout.bytes;
     bool poisoned = true;
     for (int head = 0; head < layout.kv_heads; ++head) {
       for (int d = 0; d < layout.k_dim; ++d) poisoned &= std::isnan(key_in_cell(layout, cell, head, pos, d));

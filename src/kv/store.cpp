@@ -1,0 +1,426 @@
+// Sequences: which rows exist. What becomes of their bytes is in rows.cpp, and a step's handle in step.cpp.
+#include "kv/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <numeric>
+
+#include "kv/encode.hpp"
+#include "kv/step.hpp"
+
+namespace stet::kv {
+
+Result<Tables> make_tables(const CacheSpec& spec, const CacheOptions& options, std::uint32_t first_generation,
+                           Allocator& allocator) {
+  const Counts counts = count(spec, options);
+  const auto seqs = static_cast<std::size_t>(options.max_seqs);
+  Tables tables;
+  const auto get = [&]<class T>(Array<T>& array, std::size_t count) -> Result<void> {
+    auto got = allocator.array<T>(count);
+    if (!got) return pass(got);
+    array = std::move(*got);
+    return {};
+  };
+  auto storage = allocator.bytes(counts.storage);
+  if (!storage) return pass(storage);
+  tables.storage = std::move(*storage);
+  if (auto ok = get(tables.groups, counts.groups); !ok) return pass(ok);
+  if (auto ok = get(tables.layers, spec.layers.size()); !ok) return pass(ok);
+  if (auto ok = get(tables.seqs, seqs); !ok) return pass(ok);
+  if (auto ok = get(tables.held, seqs * counts.groups); !ok) return pass(ok);
+  if (auto ok = get(tables.cells, seqs * counts.table); !ok) return pass(ok);
+  if (auto ok = get(tables.slices, seqs); !ok) return pass(ok);
+
+  lay_out(spec, options, tables.layers.all(), tables.groups.all());
+  for (SeqRecord& record : tables.seqs.all()) record.generation = first_generation;
+  if (!options.poison) return tables;
+  for (std::size_t i = 0; i < tables.layers.size(); ++i) {
+    const LayerPlace& place = tables.layers[i];
+    const std::size_t end = i + 1 < tables.layers.size() ? tables.layers[i + 1].offset : counts.storage;
+    fill_cells(place.layout, tables.storage.data() + place.offset, (end - place.offset) / place.layout.bytes,
+               *options.poison);
+  }
+  return tables;
+}
+
+Store::Store(const Made& made, Tables tables, std::size_t reserved)
+    : spec_(made.spec),
+      options_(made.options),
+      plan_(made.plan),
+      reserved_(reserved),
+      tables_(std::move(tables)),
+      numbers_(tables_.cells.size() / tables_.seqs.size()) {}
+
+Result<void> Store::no_step_alive() const {
+  if (!step_alive_) return {};
+  return fail(Code::invalid_argument, "a step is alive: commit or destroy it before the cache is changed");
+}
+
+Result<void> Store::find(Seq seq) const {
+  if (seq.index >= seqs()) {
+    return fail(Code::not_found, fmt::format("sequence {} does not exist: the cache has {}", seq.index, seqs()));
+  }
+  const SeqRecord& found = record(seq.index);
+  if (!found.open || found.generation != seq.generation) {
+    return fail(Code::not_found, fmt::format("sequence {} of generation {} is not open", seq.index, seq.generation));
+  }
+  return {};
+}
+
+Result<std::uint32_t> Store::free_slot() const {
+  const auto all = tables_.seqs.all();
+  const auto found = std::find_if(all.begin(), all.end(), [](const SeqRecord& seq) { return !seq.open; });
+  if (found != all.end()) return static_cast<std::uint32_t>(found - all.begin());
+  return fail(Code::capacity, fmt::format("all {} sequences of the cache are open", open_));
+}
+
+// Makes a free slot the sequence whose cells it already has.
+Seq Store::use(std::uint32_t index, Pos length) noexcept {
+  SeqRecord& seq = record(index);
+  seq.open = true;
+  seq.length = length;
+  ++open_;
+  tokens_ += length;
+  return {index, seq.generation};
+}
+
+Result<Seq> Store::open() {
+  if (auto ok = no_step_alive(); !ok) return pass(ok);
+  const auto slot = free_slot();
+  if (!slot) return pass(slot);
+  return use(*slot, 0);
+}
+
+Result<void> Store::close(Seq seq) {
+  if (auto ok = no_step_alive(); !ok) return ok;
+  if (auto ok = find(seq); !ok) return ok;
+  SeqRecord& closing = record(seq.index);
+  tokens_ -= closing.length;
+  --open_;
+  closing.length = 0;
+  closing.open = false;
+  // Generation 0 is left out: a handle that nobody filled in is never valid.
+  if (++closing.generation == 0) closing.generation = 1;
+  for (std::size_t g = 0; g < groups(); ++g) {
+    cut(seq.index, g, 0);
+    held(seq.index, g) = {};
+  }
+  return {};
+}
+
+Result<Pos> Store::length(Seq seq) const {
+  if (auto ok = find(seq); !ok) return pass(ok);
+  return record(seq.index).length;
+}
+
+Pos Store::oldest(std::uint32_t index, std::size_t g) const noexcept {
+  const Pos first = held(index, g).first;
+  return first == 0 ? 0 : first + group(g).behind;
+}
+
+Result<Pos> Store::oldest_restorable(Seq seq) const {
+  if (auto ok = find(seq); !ok) return pass(ok);
+  Pos length = 0;
+  for (std::size_t g = 0; g < groups(); ++g) length = std::max(length, oldest(seq.index, g));
+  return length;
+}
+
+// Whether the sequence can come back to `len` tokens.
+Result<void> Store::check_length(Seq seq, Pos len, const char* verb) const {
+  const Pos length = record(seq.index).length;
+  if (len < 0 || len > length) {
+    return fail(Code::invalid_argument,
+                fmt::format("sequence {} cannot be {} {} tokens: it holds {}", seq.index, verb, len, length));
+  }
+  for (std::size_t g = 0; g < groups(); ++g) {
+    if (len >= oldest(seq.index, g)) continue;
+    const Pos gone = std::max(held(seq.index, g).kept, len - group(g).behind);
+    return fail(Code::invalid_argument,
+                fmt::format("sequence {} cannot be {} {} tokens: position {} of layer {} was evicted, {} is the least",
+                            seq.index, verb, len, gone, group(g).layer, *oldest_restorable(seq)));
+  }
+  return {};
+}
+
+Result<void> Store::truncate(Seq seq, Pos len) {
+  if (auto ok = no_step_alive(); !ok) return ok;
+  if (auto ok = find(seq); !ok) return ok;
+  if (auto ok = check_length(seq, len, "cut to"); !ok) return ok;
+  SeqRecord& kept = record(seq.index);
+  tokens_ -= kept.length - len;
+  kept.length = len;
+  shrink(seq.index);
+  return {};
+}
+
+Result<Seq> Store::fork(Seq seq, Pos upto) {
+  if (auto ok = no_step_alive(); !ok) return pass(ok);
+  if (auto ok = find(seq); !ok) return pass(ok);
+  if (auto ok = check_length(seq, upto, "forked at"); !ok) return pass(ok);
+  const auto slot = free_slot();
+  if (!slot) return pass(slot);
+  for (std::size_t g = 0; g < groups(); ++g) {
+    const Held& from = held(seq.index, g);
+    held(*slot, g) = {from.kept, from.first, 0};
+  }
+  share(seq.index, *slot, upto);
+  return use(*slot, upto);
+}
+
+Result<Seq> Store::restore(Pos length, std::span<const View> layers) {
+  if (auto ok = no_step_alive(); !ok) return pass(ok);
+  if (length < 0) return fail(Code::invalid_argument, fmt::format("a sequence of {} tokens cannot be", length));
+  if (layers.size() != spec_.layers.size()) {
+    return fail(Code::invalid_argument,
+                fmt::format("{} layers are given to a cache of {}", layers.size(), spec_.layers.size()));
+  }
+  if (length > options_.max_len) {
+    return fail(Code::capacity,
+                fmt::format("a sequence of {} tokens: the cache's can hold {}", length, options_.max_len));
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (auto ok = check_view(layers[i], i, length); !ok) return pass(ok);
+  }
+  const auto slot = free_slot();
+  if (!slot) return pass(slot);
+  shape(*slot, length, layers);
+  if (auto ok = admit(*slot, length); !ok) {
+    for (std::size_t g = 0; g < groups(); ++g) held(*slot, g) = {};
+    return pass(ok);
+  }
+  extend(*slot, length);
+  fill(*slot, length, layers);
+  return use(*slot, length);
+}
+
+// What a restored sequence keeps: what its next query sees, in whole cells where the views have them.
+void Store::shape(std::uint32_t index, Pos length, std::span<const View> views) noexcept {
+  for (std::size_t g = 0; g < groups(); ++g) {
+    const Group& alike = group(g);
+    Pos first = alike.behind > 0 ? std::max<Pos>(length - alike.behind, 0) / kCell * kCell : 0;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      // Only a view without sinks can begin in the middle of a cell.
+      if (tables_.layers[i].group == g && first >= views[i].kept) first = std::max(first, views[i].first);
+    }
+    const Pos sinks = alike.sink_cells * kCell;
+    held(index, g) = first > sinks ? Held{sinks, first, 0} : Held{};
+  }
+}
+
+// The first position that a sequence keeps beside its sinks; 0 when that is all.
+Pos Store::first_needed(const Group& alike, Pos length) const noexcept {
+  if (!alike.evicts || length <= alike.behind) return 0;
+  const Pos first = (length - alike.behind) / kCell * kCell;
+  return first > alike.sink_cells * kCell ? first : 0;
+}
+
+Pos Store::cell_at(const Held& held, std::size_t i) noexcept {
+  const auto entry = static_cast<Pos>(i), kept = held.kept / kCell;
+  return entry < kept ? entry : entry - kept + held.first / kCell;
+}
+
+std::size_t Store::entry_of(const Held& held, Pos cell) noexcept {
+  const Pos kept = held.kept / kCell;
+  return static_cast<std::size_t>(cell < kept ? cell : cell + kept - held.first / kCell);
+}
+
+// Gives a sequence cells for positions up to `end`.
+void Store::extend(std::uint32_t index, Pos end) noexcept {
+  const auto cells_at_end = static_cast<Pos>(cells_for(end));
+  for (std::size_t g = 0; g < groups(); ++g) {
+    Held& has = held(index, g);
+    for (Pos cell = cell_at(has, has.cells); cell < cells_at_end; cell = cell_at(has, has.cells)) {
+      cells(index, g)[has.cells] = place(index, g, cell);
+      ++has.cells;
+    }
+  }
+}
+
+// Takes away all but the first `keep` cells.
+void Store::cut(std::uint32_t index, std::size_t g, std::size_t keep) noexcept {
+  Held& has = held(index, g);
+  const std::size_t had = has.cells;
+  drop(index, g, keep, had);
+  has.cells = keep;
+  for (std::size_t i = keep; i < had; ++i) clear(g, cell_at(has, i), cells(index, g)[i]);
+}
+
+// Takes away what lies beyond a sequence's length.
+void Store::shrink(std::uint32_t index) noexcept {
+  const Pos length = record(index).length;
+  for (std::size_t g = 0; g < groups(); ++g) {
+    cut(index, g, entry_of(held(index, g), static_cast<Pos>(cells_for(length))));
+    clear_last(index, g);
+  }
+}
+
+// Only rows of its last cell that the sequence no longer has.
+void Store::clear_last(std::uint32_t index, std::size_t g) noexcept {
+  const Held& has = held(index, g);
+  if (has.cells > 0) clear(g, cell_at(has, has.cells - 1), cells(index, g)[has.cells - 1]);
+}
+
+// Takes away whole cells that no later query sees.
+void Store::evict(std::uint32_t index) noexcept {
+  for (std::size_t g = 0; g < groups(); ++g) {
+    Held& has = held(index, g);
+    const Group& alike = group(g);
+    const Pos first = first_needed(alike, record(index).length), gone = std::max(has.first / kCell, alike.sink_cells);
+    if (first / kCell <= gone) continue;
+    const auto sinks = static_cast<std::size_t>(alike.sink_cells);
+    const auto count = static_cast<std::size_t>(first / kCell - gone);
+    std::uint32_t* numbers = cells(index, g);
+    drop(index, g, sinks, sinks + count);
+    std::rotate(numbers + sinks, numbers + sinks + count, numbers + has.cells);
+    has = {alike.sink_cells * kCell, first, has.cells - count};
+    for (std::size_t i = 0; i < count; ++i) clear(g, gone + static_cast<Pos>(i), numbers[has.cells + i]);
+  }
+}
+
+Result<void> Store::fits(const Append& append) const {
+  if (auto ok = find(append.seq); !ok) return ok;
+  const SeqRecord& seq = record(append.seq.index);
+  if (in_step(seq)) {
+    return fail(Code::invalid_argument, fmt::format("sequence {} is in the step twice", append.seq.index));
+  }
+  const Pos need = seq.length + append.tokens;
+  if (need > options_.max_len) {
+    return fail(Code::capacity,
+                fmt::format("sequence {} needs {} tokens but can hold {} ({} stored, {} more asked for)",
+                            append.seq.index, need, options_.max_len, seq.length, append.tokens));
+  }
+  if (append.tokens > longest_step(options_)) {
+    return fail(Code::capacity, fmt::format("sequence {} needs a step of {} tokens but the cache's come to {}",
+                                            append.seq.index, append.tokens, longest_step(options_)));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Step>> Store::begin(std::span<const Append> appends) {
+  if (auto ok = no_step_alive(); !ok) return pass(ok);
+  if (appends.empty()) return fail(Code::invalid_argument, "a step needs at least one sequence");
+  std::int64_t rows = 0;
+  for (const Append& append : appends) {
+    if (append.tokens < 1) {
+      return fail(Code::invalid_argument, fmt::format("sequence {} is in the step with {} tokens: at least 1 is needed",
+                                                      append.seq.index, append.tokens));
+    }
+    rows += append.tokens;
+  }
+  if (rows > std::numeric_limits<int>::max()) {
+    return fail(Code::capacity,
+                fmt::format("a step of {} rows: at most {} can be numbered", rows, std::numeric_limits<int>::max()));
+  }
+  ++step_;
+  int row = 0;
+  std::uint32_t count = 0;
+  for (const Append& append : appends) {
+    if (auto ok = fits(append); !ok) return pass(ok);
+    SeqRecord& seq = record(append.seq.index);
+    seq.step = step_;
+    seq.slice = count;
+    tables_.slices[count++] = {append.seq, seq.length, row, append.tokens};
+    row += append.tokens;
+  }
+  const auto slices = tables_.slices.all().first(count);
+  if (auto ok = admit(slices); !ok) return pass(ok);
+  std::unique_ptr<Step> step(new (std::nothrow) Pending(*this, count, step_));
+  if (!step) return fail(Code::capacity, "the system refused memory for a step");
+  step_alive_ = true;
+  for (const Slice& slice : slices) {
+    prepare(slice);
+    extend(slice.seq.index, slice.first + slice.tokens);
+  }
+  return step;
+}
+
+std::span<const Slice> Store::slices(std::uint64_t step, std::size_t count) const noexcept {
+  if (step != step_) return {};
+  return tables_.slices.all().first(count);
+}
+
+void Store::abandon(std::span<const Slice> slices) noexcept {
+  for (const Slice& slice : slices) {
+    const std::uint32_t index = slice.seq.index;
+    for (std::size_t g = 0; g < groups(); ++g) {
+      cut(index, g, entry_of(held(index, g), static_cast<Pos>(cells_for(slice.first))));
+    }
+    undo(slice);
+    for (std::size_t g = 0; g < groups(); ++g) clear_last(index, g);
+  }
+  step_alive_ = false;
+}
+
+void Store::commit(std::span<const Slice> slices) noexcept {
+  // All lengths before any cell is cleared: a cell may be shared.
+  for (const Slice& slice : slices) {
+    record(slice.seq.index).length += slice.tokens;
+    tokens_ += slice.tokens;
+  }
+  for (const Slice& slice : slices) {
+    settle(slice);
+    evict(slice.seq.index);
+  }
+  step_alive_ = false;
+}
+
+View Store::view_of(std::uint32_t index, std::size_t layer, Pos end) const noexcept {
+  const LayerPlace& place = tables_.layers[layer];
+  const Held& has = held(index, place.group);
+  View view;
+  view.base = tables_.storage.data() + place.offset;
+  view.cells = {cells(index, place.group), entry_of(has, static_cast<Pos>(cells_for(end)))};
+  view.layout = &place.layout;
+  view.first = has.first;
+  view.count = end - has.first;
+  view.kept = has.kept;
+  view.span = spec_.layers[layer].span;
+  return view;
+}
+
+View Store::step_view(int layer, const Slice& slice) const noexcept {
+  return view_of(slice.seq.index, static_cast<std::size_t>(layer), slice.first + slice.tokens);
+}
+
+Result<View> Store::peek(Seq seq, int layer) const {
+  if (auto ok = find(seq); !ok) return pass(ok);
+  if (layer < 0 || static_cast<std::size_t>(layer) >= spec_.layers.size()) {
+    return fail(Code::invalid_argument,
+                fmt::format("layer {} is not among the {} of the cache", layer, spec_.layers.size()));
+  }
+  return view_of(seq.index, static_cast<std::size_t>(layer), record(seq.index).length);
+}
+
+Store::InUse Store::in_use() const noexcept {
+  InUse bytes;
+  for (std::uint32_t index = 0; index < seqs(); ++index) {
+    for (std::size_t g = 0; g < groups(); ++g) bytes.live += held(index, g).cells * group(g).cell_bytes;
+  }
+  return bytes;
+}
+
+CacheUsage Store::usage() const noexcept {
+  const InUse bytes = in_use();
+  return {
+      reserved_, plan_.bytes_per_token * static_cast<std::size_t>(tokens_), bytes.live, bytes.shared, copied_, tokens_,
+      open_};
+}
+
+std::vector<PageInfo> Store::pages() const {
+  std::vector<PageInfo> places;
+  for (std::size_t g = 0; g < groups(); ++g) {
+    for (std::uint32_t index = 0; index < seqs(); ++index) {
+      const SeqRecord& seq = record(index);
+      const Held& has = held(index, g);
+      if (seq.length == 0) continue;
+      places.push_back({static_cast<int>(g), static_cast<int>(group(g).layer), static_cast<int>(group(g).layers), index,
+                        has.first, seq.length - has.first, static_cast<Pos>(group(g).cells) * kCell, 1, index});
+    }
+  }
+  return places;
+}
+
+}  // namespace stet::kv
