@@ -107,7 +107,8 @@ struct CacheOptions {
   Retain retain = Retain::visible;
   Pos page_tokens = 16;                  // paged: 16, 32, 64 or 128
   Pos max_len = 0;                       // tokens that one sequence can come to
-  Pos max_step_tokens = 0;               // of one sequence in one step; 0: max_len. Windows hold this much more
+  Pos max_step_tokens = 0;               // of one sequence in one step; 0: max_len. Windows hold this much more, and
+                                         // begin refuses a longer one with Code::capacity
   int max_seqs = 1;                      // sequences open at a time
   Pos pool_tokens = 0;                   // paged: tokens, in whole pages, that a pool has; 0: for max_seqs x max_len
   std::optional<double> poison;          // what slots that hold no row are filled with, such as NaN, so that a read
@@ -214,11 +215,11 @@ class Cache {
   /// Tokens stored.
   virtual Result<Pos> length(Seq seq) const = 0;
 
-  /// Forgets the rows at `len` and after. Code::invalid_argument when len is negative, beyond the length, or below
-  /// oldest_restorable: a row that the next query would see is then gone, and the error names it.
+  /// Forgets the rows at `len` and after. 0 always can be. Code::invalid_argument when another len is negative, beyond
+  /// the length, or below oldest_restorable: a row that the next query would see is then gone, and the error names it.
   virtual Result<void> truncate(Seq seq, Pos len) = 0;
 
-  /// The shortest length that `truncate` and `fork` can still bring back. 0 where nothing was evicted.
+  /// The shortest length above 0 that `truncate` and `fork` can still bring back. 0 where nothing was evicted.
   virtual Result<Pos> oldest_restorable(Seq seq) const = 0;
 
   /// A new sequence of the first `upto` tokens of another; errors as of truncate and open. Paged: shares all pages, and

@@ -3,7 +3,9 @@
 #include <new>
 
 #include "kv/contiguous.hpp"
+#include "kv/growing.hpp"
 #include "kv/make_cache.hpp"
+#include "kv/paged.hpp"
 
 namespace stet {
 
@@ -30,7 +32,15 @@ Result<std::unique_ptr<Cache>> make_cache(const CacheSpec& spec, const CacheOpti
     auto tables = make_tables(spec, options, first_generation, allocator);
     if (!tables) return pass(tables);
     const Made made{spec, options, *plan};
-    return std::make_unique<Contiguous>(made, std::move(*tables), allocator.handed_out());
+    if (options.layout == Layout::contiguous) {
+      return std::make_unique<Contiguous>(made, std::move(*tables), allocator.handed_out());
+    }
+    if (options.layout == Layout::growing) {
+      return std::make_unique<Growing>(made, std::move(*tables), allocator.handed_out());
+    }
+    auto pages = make_page_tables(spec, options, tables->groups.all(), allocator);
+    if (!pages) return pass(pages);
+    return std::make_unique<Paged>(made, std::move(*tables), std::move(*pages), allocator.handed_out());
   } catch (const std::bad_alloc&) {
     return fail(Code::capacity, "cache: the system refused memory for the cache's own description");
   }

@@ -120,7 +120,7 @@ std::size_t table_bytes(const CacheSpec& spec, const CacheOptions& options, cons
   if (options.layout == Layout::paged) {
     sequence = add(sequence, multiply(counts.groups, sizeof(std::uint32_t)));  // pages that a step replaces
     pages = multiply(counts.pages, 2 * sizeof(std::uint32_t));                 // owners and the free list
-    pages = add(pages, multiply(counts.groups, sizeof(std::size_t)));          // how many are free
+    pages = add(pages, multiply(counts.groups, sizeof(Pool)));
   }
   return add(add(groups, layers), add(pages, multiply(static_cast<std::size_t>(options.max_seqs), sequence)));
 }

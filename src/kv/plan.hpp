@@ -46,6 +46,11 @@ struct Held {
   std::size_t cells = 0;
 };
 
+/// Paged: pages of a group that are free, and that have several owners. A table of the cache, one entry a group.
+struct Pool {
+  std::size_t free = 0, shared = 0;
+};
+
 /// How many of each a cache has.
 struct Counts {
   std::size_t groups = 0;

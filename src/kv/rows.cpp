@@ -99,10 +99,8 @@ void Store::share(std::uint32_t from, std::uint32_t to, Pos upto) noexcept {
 
 // One bit for each slot of a cell that holds a row of the sequence.
 unsigned Store::rows_in(std::uint32_t index, std::size_t g, Pos cell, std::uint32_t number) const noexcept {
-  const Held& has = held(index, g);
-  const bool between = cell >= has.kept / kCell && cell < has.first / kCell;
-  if (between || entry_of(has, cell) >= has.cells || cells(index, g)[entry_of(has, cell)] != number) return 0;
-  const Slots slots = slots_of(has, record(index).length, cell);
+  if (!holds(index, g, cell, number)) return 0;
+  const Slots slots = slots_of(held(index, g), record(index).length, cell);
   return ((1U << slots.count) - 1) << slots.slot;
 }
 

@@ -104,10 +104,7 @@ Result<void> Store::close(Seq seq) {
   closing.open = false;
   // Generation 0 is left out: a handle that nobody filled in is never valid.
   if (++closing.generation == 0) closing.generation = 1;
-  for (std::size_t g = 0; g < groups(); ++g) {
-    cut(seq.index, g, 0);
-    held(seq.index, g) = {};
-  }
+  shrink(seq.index);
   return {};
 }
 
@@ -135,6 +132,7 @@ Result<void> Store::check_length(Seq seq, Pos len, const char* verb) const {
     return fail(Code::invalid_argument,
                 fmt::format("sequence {} cannot be {} {} tokens: it holds {}", seq.index, verb, len, length));
   }
+  if (len == 0) return {};  // the next query sees nothing
   for (std::size_t g = 0; g < groups(); ++g) {
     if (len >= oldest(seq.index, g)) continue;
     const Pos gone = std::max(held(seq.index, g).kept, len - group(g).behind);
@@ -164,7 +162,7 @@ Result<Seq> Store::fork(Seq seq, Pos upto) {
   if (!slot) return pass(slot);
   for (std::size_t g = 0; g < groups(); ++g) {
     const Held& from = held(seq.index, g);
-    held(*slot, g) = {from.kept, from.first, 0};
+    held(*slot, g) = upto == 0 ? Held{} : Held{from.kept, from.first, 0};
   }
   share(seq.index, *slot, upto);
   return use(*slot, upto);
@@ -227,6 +225,13 @@ std::size_t Store::entry_of(const Held& held, Pos cell) noexcept {
   return static_cast<std::size_t>(cell < kept ? cell : cell + kept - held.first / kCell);
 }
 
+bool Store::holds(std::uint32_t index, std::size_t g, Pos cell, std::uint32_t number) const noexcept {
+  const Held& has = held(index, g);
+  if (cell >= has.kept / kCell && cell < has.first / kCell) return false;
+  const std::size_t entry = entry_of(has, cell);
+  return entry < has.cells && cells(index, g)[entry] == number;
+}
+
 // Gives a sequence cells for positions up to `end`.
 void Store::extend(std::uint32_t index, Pos end) noexcept {
   const auto cells_at_end = static_cast<Pos>(cells_for(end));
@@ -252,8 +257,13 @@ void Store::cut(std::uint32_t index, std::size_t g, std::size_t keep) noexcept {
 void Store::shrink(std::uint32_t index) noexcept {
   const Pos length = record(index).length;
   for (std::size_t g = 0; g < groups(); ++g) {
-    cut(index, g, entry_of(held(index, g), static_cast<Pos>(cells_for(length))));
-    clear_last(index, g);
+    if (length == 0) {
+      cut(index, g, 0);
+      held(index, g) = {};
+    } else {
+      cut(index, g, entry_of(held(index, g), static_cast<Pos>(cells_for(length))));
+      clear_last(index, g);
+    }
   }
 }
 

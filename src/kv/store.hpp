@@ -114,6 +114,8 @@ class Store : public Cache {
   /// Where a cell is among the numbers, the sequence's or past them.
   static std::size_t entry_of(const Held& held, Pos cell) noexcept;
 
+  /// Whether `cell` of the sequence is the one of that number.
+  bool holds(std::uint32_t index, std::size_t g, Pos cell, std::uint32_t number) const noexcept;
   /// Gives a sequence cells for positions up to `end`.
   void extend(std::uint32_t index, Pos end) noexcept;
   /// Copies rows from a cell of a group to another, and counts their bytes.

@@ -57,7 +57,7 @@ Wide exact_size(const CacheSpec& spec, const CacheOptions& o) {
       Wide pages = held(page) * seqs;
       if (o.pool_tokens > 0) pages = std::min(pages, up(static_cast<Wide>(o.pool_tokens), page));
       cells = pages * (page / 16);
-      if (first) total += pages * 8 + sizeof(std::size_t) + seqs * 4;
+      if (first) total += pages * 8 + sizeof(kv::Pool) + seqs * 4;
     }
     total += cells * static_cast<Wide>(layer.kv_heads) * (padded(layer.k, layer.k_dim) + padded(layer.v, layer.v_dim));
   }
