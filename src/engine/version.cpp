@@ -1,5 +1,6 @@
 #include "stet/version.hpp"
 
+#include "core/numerics.hpp"
 #include "kernels/kernels.hpp"
 
 #ifdef __clang__
@@ -11,7 +12,7 @@
 namespace stet {
 
 Version version() noexcept {
-  return {STET_VERSION, STET_COMPILER, kernels::targets().front().name, 1};
+  return {STET_VERSION, STET_COMPILER, kernels::targets().front().name, kNumericsVersion};
 }
 
 Result<void> check_cpu() {

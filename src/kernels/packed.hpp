@@ -51,6 +51,8 @@ class Packed {
   int groups() const noexcept { return blocks(in_, group_size(type_)); }
   int panels() const noexcept { return blocks(out_, panel_width(type_)); }
   std::size_t panel_bytes() const noexcept { return static_cast<std::size_t>(groups()) * group_bytes(type_); }
+  /// All panels, padding included: the same bytes for the same weights on every CPU.
+  std::span<const std::byte> stored() const noexcept { return {data_.data(), data_.size()}; }
   const std::byte* panel(int p) const noexcept { return data_.data() + static_cast<std::size_t>(p) * panel_bytes(); }
 
   /// Rows [k, k + count) of [in, out]: the weights of some inputs for all outputs, values[i * out + n]. k is a multiple

@@ -71,6 +71,7 @@ class Gpt2 final : public Model {
                        base::Buffer& workspace) const override;
 
  private:
+  void hash_weights(base::Hasher& hasher) const override;
   Result<void> embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
                      T* x) const;
   // Each leaves what is to be added to the residual stream in `addend`, for the norm that follows to add.
@@ -216,6 +217,19 @@ Result<void> Gpt2<T>::load(const weights::Source& source, const std::string& pre
   if (auto ok = in.norm("ln_f", c.width, norm_f_); !ok) return ok;
   if (!c.tied_head) return in.outputs("lm_head.weight", c.vocab, c.width, head_);
   return {};
+}
+
+template <class T>
+void Gpt2<T>::hash_weights(base::Hasher& hasher) const {
+  hash(hasher, token_embedding_);
+  hash(hasher, position_embedding_);
+  for (const Layer<T>& layer : layers_) {
+    for (const Norm<T>* norm : {&layer.norm_1, &layer.norm_2}) hash(hasher, norm->gain, norm->bias);
+    for (const Linear<T>* linear : {&layer.qkv, &layer.attention_out, &layer.up, &layer.down}) {
+      hash(hasher, linear->weight, linear->bias);
+    }
+  }
+  hash(hasher, norm_f_.gain, norm_f_.bias, head_);
 }
 
 template <class T>

@@ -93,6 +93,7 @@ class Llama final : public Model {
                        base::Buffer& workspace) const override;
 
  private:
+  void hash_weights(base::Hasher& hasher) const override;
   using Activations = LlamaActivations<T>;
   Result<void> embed(const kernels::Compute& on, std::span<const Slice> slices, std::span<const TokenId> ids,
                      const Activations& a) const;
@@ -266,6 +267,18 @@ Result<void> Llama<T>::load(const weights::Source& source, const std::string& pr
   if (auto ok = in.vector("norm.weight", c.width, norm_); !ok) return ok;
   if (!c.tied_head) return in.outputs("lm_head.weight", c.vocab, c.width, head_);
   return {};
+}
+
+template <class T>
+void Llama<T>::hash_weights(base::Hasher& hasher) const {
+  hash(hasher, token_embedding_);
+  for (const LlamaLayer<T>& layer : layers_) {
+    hash(hasher, layer.norm_1, layer.norm_2);
+    for (const Linear<T>* linear : {&layer.qkv, &layer.attention_out, &layer.gate_up, &layer.down}) {
+      hash(hasher, linear->weight, linear->bias);
+    }
+  }
+  hash(hasher, norm_, head_);
 }
 
 template <class T>

@@ -51,6 +51,17 @@ Matmul<T> op(const Linear<T>& linear, const T* x, std::size_t x_stride, T* y) {
   return {x, x_stride, &linear.weight, linear.bias.data(), y, static_cast<std::size_t>(linear.weight.out())};
 }
 
+// Feed tensors to a digest, each after its type and shape, so that the borders between them count.
+void hash(base::Hasher& hasher, const Packed& matrix);
+void hash(base::Hasher& hasher, const std::vector<float>& vector);
+void hash(base::Hasher& hasher, const std::vector<double>& vector);
+
+template <class A, class B, class... More>
+void hash(base::Hasher& hasher, const A& first, const B& second, const More&... more) {
+  hash(hasher, first);
+  hash(hasher, second, more...);
+}
+
 // Reads tensors by name, on all CPUs, and keeps count for the progress callback.
 template <class T>
 class Loader {

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/buffer.hpp"
+#include "base/digest.hpp"
 #include "core/config.hpp"
 #include "kernels/run.hpp"
 #include "stet/cache.hpp"
@@ -42,6 +44,22 @@ class Model {
   /// only fit to be dropped.
   virtual Result<void> forward(const kernels::Compute& on, Step& step, std::span<const TokenId> ids, LogitsOut out,
                                base::Buffer& workspace) const = 0;
+
+  /// Of every weight as it is held: matrices as packed, vectors in the type of the arithmetic. Reads them all on the
+  /// first call (about a tenth of a second a gigabyte), and then remembers.
+  base::Digest weights_digest() const;
+
+  /// All that shapes stored keys and values beside the weights' own bytes, one `key=value` a line in a fixed order:
+  /// names are those of Hugging Face's configs, numbers the shortest that read back the same. What the family does not
+  /// use is left out, and so is what changes no row: the ids of special tokens.
+  std::string canonical_config() const;
+
+ private:
+  /// Feeds all tensors in a fixed order.
+  virtual void hash_weights(base::Hasher& hasher) const = 0;
+
+  mutable std::once_flag digested_;
+  mutable base::Digest digest_;
 };
 
 /// The matrices of one layer, which a token passes one after the other; those that are packed side by side are one.
