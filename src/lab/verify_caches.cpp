@@ -30,6 +30,12 @@ struct Choice {
     if (spans) choice.spans = spans(n);
     return choice;
   }
+  // For going back to before a window, whose rows must then be there.
+  Choice keeping_all() const {
+    Choice choice = *this;
+    choice.cache.retain = Retain::all;
+    return choice;
+  }
   CacheChoice plain(Pos n) const {
     CacheChoice choice;
     choice.codecs = cache.codecs;
@@ -169,14 +175,37 @@ Result<Outcome> forked(const Given& g, const Choice& choice, const std::vector<P
   return outcome_of(g, *d, std::move(elements));
 }
 
-Spec forks(const std::string& name, const Choice& choice, bool all) {
+// The same at the end of a sequence as it grows, which windows that evict allow too.
+Result<Outcome> forked_at_its_end(const Given& g, const Choice& choice, const std::vector<Pos>& at) {
+  auto d = drive(g, choice.at(g.n()), 2);
+  if (!d) return pass(d);
+  std::vector<std::byte> elements, forks;
+  auto base = d->cache().open();
+  if (!base) return pass(base);
+  for (const Pos p : at) {
+    if (auto ok = d->feed(*base, g.ids, p, kLongestStep, &elements); !ok) return pass(ok);
+    for (const bool same : {false, true}) {
+      auto fork = d->cache().fork(*base, p);
+      if (!fork) return pass(fork);
+      if (auto ok = d->feed(*fork, same ? g.ids : g.others, g.n(), 4, same ? &forks : nullptr); !ok) return pass(ok);
+      (void)d->cache().close(*fork);
+    }
+  }
+  if (auto ok = d->feed(*base, g.ids, g.n(), kLongestStep, &elements); !ok) return pass(ok);
+  elements.insert(elements.end(), forks.begin(), forks.end());
+  return outcome_of(g, *d, std::move(elements));
+}
+
+using Forked = Result<Outcome>(const Given&, const Choice&, const std::vector<Pos>&);
+
+Spec forks(const std::string& name, const Choice& choice, bool all, Forked* fork = forked) {
   return {name,
           [=](const Given& g) {
             auto from = positions(g.n(), all);
             from.insert(from.begin(), 0);
             return tails(g, choice, from);
           },
-          [=](const Given& g) { return forked(g, choice, positions(g.n(), all)); },
+          [=](const Given& g) { return fork(g, choice, positions(g.n(), all)); },
           [all](const Cost& c, double n) { return (all ? n / 2 : 12) * n * (c.row + c.token / 3); }};
 }
 
@@ -334,12 +363,14 @@ std::vector<Spec> cache_pairs(bool all) {
   int8.codecs = codecs()[3];
   CacheChoice int8_growing = growing;
   int8_growing.codecs = codecs()[3];
-  specs.push_back(forks("fork: pages of 16", {pages, {}}, all));
-  specs.push_back(forks("fork: int8, pages of 16", {int8, {}}, all));
-  specs.push_back(forks("fork: contiguous", {contiguous, {}}, all));
-  specs.push_back(hits("prefix hits: pages of 16", {pages, {}}, all));
-  specs.push_back(hits("prefix hits: pages of 64", {large, {}}, all));
-  specs.push_back(hits("prefix hits: contiguous", {contiguous, {}}, all));
+  specs.push_back(forks("fork: pages of 16", Choice{pages, {}}.keeping_all(), all));
+  specs.push_back(forks("fork: int8, pages of 16", Choice{int8, {}}.keeping_all(), all));
+  specs.push_back(forks("fork: contiguous", Choice{contiguous, {}}.keeping_all(), all));
+  specs.push_back(forks("fork: mixed windows, pages of 16", {pages, mixed}, all, forked_at_its_end));
+  specs.push_back(forks("fork: mixed windows, ring", {contiguous, mixed}, all, forked_at_its_end));
+  specs.push_back(hits("prefix hits: pages of 16", Choice{pages, {}}.keeping_all(), all));
+  specs.push_back(hits("prefix hits: pages of 64", Choice{large, {}}.keeping_all(), all));
+  specs.push_back(hits("prefix hits: contiguous", Choice{contiguous, {}}.keeping_all(), all));
   specs.push_back(restored("restore: contiguous to pages of 16", {contiguous, {}}, {pages, {}}));
   specs.push_back(restored("restore: int8, pages to growing", {int8, {}}, {int8_growing, {}}));
   specs.push_back(restored("restore: mixed windows, ring to pages", {contiguous, mixed}, {pages, mixed}));
