@@ -30,7 +30,6 @@ int Choices::pick(int low, int high) {
 
 Driver::Driver(std::uint64_t seed, Choices choices) : choices_(choices), values_(seed) {
   spec_ = random_spec(values_, 4, 2, 4);
-  std::uint64_t rows = 0;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const auto first = std::find(spec_.layers.begin(), spec_.layers.end(), spec_.layers[i]);
     const auto at = static_cast<std::size_t>(first - spec_.layers.begin());
@@ -38,7 +37,6 @@ Driver::Driver(std::uint64_t seed, Choices choices) : choices_(choices), values_
     groups_.push_back(at == i ? heads_.size() - 1 : groups_[at]);
     scratch_.emplace_back(spec_.layers[i]);
     row_bytes_.push_back(kv::row_bytes(spec_.layers[i]));
-    rows += row_bytes_.back();
   }
   CacheOptions options;
   options.max_len = kv_test::pick(values_, 10, chance(values_, 20) ? 400 : 200);
