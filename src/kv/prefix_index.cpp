@@ -90,8 +90,8 @@ PrefixIndex::Found PrefixIndex::find(std::span<const TokenId> ids, std::string_v
   Found found;
   const auto tree = trees_.find(salt);
   if (tree == trees_.end()) return found;
-  const RadixTree::Match match = tree->second.match(ids);
-  Pos tokens = std::min(static_cast<Pos>(match.tokens), most_of(ids));
+  const RadixTree::Match match = tree->second.match(ids.first(static_cast<std::size_t>(most_of(ids))));
+  auto tokens = static_cast<Pos>(match.tokens);
   found.possible = tokens;
   const RadixTree::Node* except = nullptr;
   for (const RadixTree::Node* node = match.node; node != nullptr && tokens > 0; except = node, node = node->parent) {
@@ -185,7 +185,7 @@ Result<void> PrefixIndex::insert(Seq seq, std::span<const TokenId> tokens, std::
 // Closes a sequence that adds nothing: true when it did.
 Result<bool> PrefixIndex::close_redundant(Seq seq, std::span<const TokenId> tokens, Pos oldest, std::string_view salt) {
   EntryId same = RadixTree::kNone;
-  if (const auto tree = trees_.find(salt); tree != trees_.end()) {
+  if (const auto tree = trees_.find(salt); tree != trees_.end() && !tokens.empty()) {
     const RadixTree::Match match = tree->second.match(tokens);
     if (match.tokens == tokens.size()) same = most_recent(match.node, nullptr, oldest);
   }
