@@ -92,7 +92,8 @@ Codec parse_codec(std::string_view word) {
                              fmt::format("must be [LAYERS:]K[,V] of f64, f32, bf16, f16, int8, int4, not '{}'", word));
 }
 
-/// "int8", "int8,int4", "3:f32", "0-1:f32,bf16"
+}  // namespace
+
 KvCodecs parse_kv(std::string_view text) {
   KvCodecs kv;
   if (const auto colon = text.find(':'); colon != text.npos) {
@@ -111,6 +112,8 @@ KvCodecs parse_kv(std::string_view text) {
   return kv;
 }
 
+namespace {
+
 /// "256", "256,4"
 Span parse_span(std::string_view text) {
   const auto comma = std::min(text.find(','), text.size());
@@ -125,8 +128,8 @@ Span parse_span(std::string_view text) {
 
 }  // namespace
 
-void add_cache_flags(CLI::App& app, ModelFlags& flags) {
-  add_choice<CacheMode>(app, "--cache", flags.engine.cache,
+void add_layout_flags(CLI::App& app, EngineOptions& engine) {
+  add_choice<CacheMode>(app, "--cache", engine.cache,
                         {{"contiguous", CacheMode::contiguous},
                          {"growing", CacheMode::growing},
                          {"paged", CacheMode::paged},
@@ -134,12 +137,21 @@ void add_cache_flags(CLI::App& app, ModelFlags& flags) {
                         "Where keys and values are kept: room for each sequence, a copy that grows with each step, or "
                         "pages from a pool; none computes them anew for every token. Changes speed and memory, never a "
                         "bit (default: contiguous)");
-  add_number<Pos>(app, "--page", flags.engine.page_tokens,
+  add_number<Pos>(app, "--page", engine.page_tokens,
                   {"16, 32, 64 or 128", [](Pos n) { return n == 16 || n == 32 || n == 64 || n == 128; }},
                   "With --cache paged: tokens in a page (default: 16)");
-  add_number(app, "--pool", flags.engine.pool_tokens, from_to<Pos>(1, Pos{1} << 40),
+  add_number(app, "--pool", engine.pool_tokens, from_to<Pos>(1, Pos{1} << 40),
              "With --cache paged: tokens that all sequences can hold together; those that do not fit wait (default: "
              "enough for all)");
+  add_text(
+      app, "--window", [&engine](const std::string& text) { engine.span = parse_span(text); },
+      "Each query sees the last W tokens only, itself counted, and of the others the first SINKS; what nobody sees any "
+      "more is evicted (default: what the model says)")
+      ->type_name("W[,SINKS]");
+}
+
+void add_cache_flags(CLI::App& app, ModelFlags& flags) {
+  add_layout_flags(app, flags.engine);
   add_text(
       app, "--kv", [&flags](const std::string& text) { flags.engine.kv.push_back(parse_kv(text)); },
       "How keys and values are stored, of f64, f32, bf16, f16, int8, int4; several times for several layers "
@@ -147,11 +159,6 @@ void add_cache_flags(CLI::App& app, ModelFlags& flags) {
       "arithmetic)")
       ->type_name("[LAYERS:]K[,V]")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_text(
-      app, "--window", [&flags](const std::string& text) { flags.engine.span = parse_span(text); },
-      "Each query sees the last W tokens only, itself counted, and of the others the first SINKS; what nobody sees any "
-      "more is evicted (default: what the model says)")
-      ->type_name("W[,SINKS]");
 }
 
 void add_size_flags(CLI::App& app, ModelFlags& flags) {

@@ -59,9 +59,13 @@ struct ModelFlags {
 void add_model_flag(CLI::App& app, ModelFlags& flags);
 void add_dtype_flag(CLI::App& app, ModelFlags& flags);
 void add_cache_flags(CLI::App& app, ModelFlags& flags);
+void add_layout_flags(CLI::App& app, EngineOptions& engine);  // those of add_cache_flags but --kv
 /// --context and --batch.
 void add_size_flags(CLI::App& app, ModelFlags& flags);
 void add_engine_flags(CLI::App& app, ModelFlags& flags);
+
+/// "int8", "int8,int4", "3:f32", "0-1:f32,bf16"; throws a usage error of --kv.
+KvCodecs parse_kv(std::string_view text);
 
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling);
 

@@ -88,5 +88,15 @@ std::string codec_words(const CacheSpec& spec) {
   return words;
 }
 
+std::string words_of(const KvCodecs& kv) {
+  std::string words;
+  if (kv.last >= 0) {
+    words = kv.last == kv.first ? fmt::format("{}:", kv.first) : fmt::format("{}-{}:", kv.first, kv.last);
+  }
+  words += name_of(kv.k);
+  if (kv.v != kv.k) words += fmt::format(",{}", name_of(kv.v));
+  return words;
+}
+
 }  // namespace engine
 }  // namespace stet

@@ -18,4 +18,7 @@ CacheOptions cache_options(const EngineOptions& options);
 /// "f32", "int8 and int4" (K and V), or by layers.
 std::string codec_words(const CacheSpec& spec);
 
+/// As a user writes it: "int8", "int8,int4", "0-1:int4", "3:f32,bf16".
+std::string words_of(const KvCodecs& kv);
+
 }  // namespace stet::engine
