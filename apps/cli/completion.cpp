@@ -10,7 +10,8 @@ namespace {
 /// Nothing where there was nothing to measure.
 std::optional<double> prefill_rate(const Request& request, const Completion& completion) {
   if (completion.prefill_seconds <= 0) return std::nullopt;
-  return static_cast<double>(request.prompt.size()) / completion.prefill_seconds;
+  return static_cast<double>(static_cast<Pos>(request.prompt.size()) - completion.cached_tokens) /
+         completion.prefill_seconds;
 }
 
 /// Time per output token, over the steps after the first new token.
@@ -40,6 +41,10 @@ Json completion_json(const Engine& engine, const Request& request, const Complet
   set_text(json, completion.text);
   json["ids"] = completion.ids;
   json["reason"] = name_of(completion.reason);
+  if (engine.options().prefix_bytes) {
+    json["cached_tokens"] = completion.cached_tokens;
+    json["miss"] = completion.miss.empty() ? Json(nullptr) : Json(completion.miss);
+  }
   if (!completion.error.empty()) json["error"] = completion.error;
   if (completion.preempted > 0) json["preempted"] = completion.preempted;
   json["prompt_tokens"] = request.prompt.size();
@@ -62,6 +67,10 @@ std::string summary(const Engine& engine, const Request& request, const Completi
   const auto rate = prefill_rate(request, completion);
   const auto pace = ms_per_token(completion);
   std::string line = fmt::format("{} prompt + {} new tokens", request.prompt.size(), completion.ids.size());
+  if (engine.options().prefix_bytes) {
+    line += fmt::format("; {} prompt tokens found{}{}", completion.cached_tokens,
+                        completion.miss.empty() ? "" : ", more not: ", completion.miss);
+  }
   if (rate) line += fmt::format("; prefill {:.0f} tok/s", *rate);
   if (pace) line += fmt::format("; {:.2f} ms per token", *pace);
   line += fmt::format("; {}; stopped: {}", cache_words(engine), name_of(completion.reason));

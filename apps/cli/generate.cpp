@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 
+#include "cache_map.hpp"
 #include "commands.hpp"
 #include "completion.hpp"
 #include "console.hpp"
@@ -71,8 +72,9 @@ void check_flags(const GenerateFlags& flags) {
 
 int generate_one(GenerateFlags flags) {
   catch_interrupts();
+  if (flags.dry_run) return dry_run(flags);
   if (auto ok = read_prompt(flags.prompt); !ok) return report(ok.error());
-  auto engine = load_engine(flags.model);
+  auto engine = load_for(flags);
   if (!engine) return report(engine.error());
   const auto request = prepare(*engine, flags);
   if (!request) return report(request.error());
@@ -84,15 +86,48 @@ int generate_one(GenerateFlags flags) {
     end_text(out);
     return report(completion.error());
   }
-  if (flags.json) out.write(dump(completion_json(*engine, *request, *completion)) + '\n');
+  if (flags.json) {
+    Json json = completion_json(*engine, *request, *completion);
+    if (flags.cache_map) json["cache_map"] = cache_map_json(engine->cache_report());
+    out.write(dump(json) + '\n');
+  }
   if (!flags.json && engine->tokenizer() == nullptr && !completion->ids.empty()) out.write("\n");
   if (out.closed()) return kOk;  // whoever read it has all they wanted
   end_text(out);
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *request, *completion));
   if (completion->reason == StopReason::no_room) return report({Code::capacity, completion->error});
-  return completion->reason == StopReason::interrupted ? kInterrupted : kOk;
+  return end_run(*engine, flags, completion->reason == StopReason::interrupted ? kInterrupted : kOk);
 }
+
+namespace {
+
+void add_kv_flags(CLI::App& sub, const std::shared_ptr<GenerateFlags>& flags) {
+  add_number<std::size_t>(
+      sub, "--prefix-cache", flags->prefix_bytes, {"a number of bytes from 1", [](std::size_t n) { return n > 0; }},
+      "Keep what prompts and answers stored, up to N bytes: a prompt that begins like an earlier one is not computed "
+      "again (best with --cache paged)");
+  auto* audit = add_number<double>(sub, "--audit", flags->model.engine.audit,
+                                   {"a number from 0 to 1", [](double r) { return r >= 0 && r <= 1; }},
+                                   "Compute this share of prefix hits anew and compare the bits (default: 0)");
+  audit->type_name("R");
+  add_text(
+      sub, "--save-kv", [flags](std::string file) { flags->save_kv = file_named("--save-kv", std::move(file)); },
+      "Write what the cache holds at the end into a file (docs/kv_format.md); the old file is replaced at once")
+      ->type_name("FILE");
+  auto* load = add_text(
+      sub, "--load-kv", [flags](std::string file) { flags->load_kv = file_named("--load-kv", std::move(file)); },
+      "Begin with what --save-kv wrote, from this model and config only");
+  load->type_name("FILE");
+  sub.add_flag("--reencode", flags->reencode,
+               "With --load-kv: also rows stored in other codecs than --kv asks for; loses precision")
+      ->needs(load);
+  sub.add_flag("--cache-map", flags->cache_map,
+               "Show the storage in use when the cache was fullest, and why prompts missed");
+  sub.add_flag("--dry-run", flags->dry_run, "Print the memory this would take, and run nothing");
+}
+
+}  // namespace
 
 void add_generate(CLI::App& app, Run& run) {
   auto flags = std::make_shared<GenerateFlags>();
@@ -122,8 +157,10 @@ void add_generate(CLI::App& app, Run& run) {
       ->needs(prompts);
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");
   sub->add_flag("--echo", flags->echo, "Print the prompt before the text")->excludes(prompts);
+  add_kv_flags(*sub, flags);
   sub->callback([flags, &run] {
     check_flags(*flags);
+    if (flags->prefix_bytes > 0) flags->model.engine.prefix_bytes = flags->prefix_bytes;
     run = [flags] { return flags->prompts.empty() ? generate_one(*flags) : generate_prompts(*flags); };
   });
 }

@@ -61,13 +61,15 @@ Json result_json(const Engine& engine, const PromptLine& line, const Request& re
 
 }  // namespace
 
-int generate_prompts(const GenerateFlags& flags) {
+int generate_prompts(const GenerateFlags& given) {
   catch_interrupts();
-  const auto lines = read_lines(flags);
+  const auto lines = read_lines(given);
   if (!lines) return report(lines.error());
-  ModelFlags model = flags.model;
-  model.engine.max_seqs = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(flags.batch), lines->size()));
-  auto engine = load_engine(model);
+  GenerateFlags flags = given;
+  flags.model.engine.max_seqs =
+      static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(flags.batch), lines->size()));
+  if (flags.dry_run) return dry_run(flags);
+  auto engine = load_for(flags);
   if (!engine) return report(engine.error());
   const auto requests = prepare(*engine, *lines, flags.prompt.special);
   if (!requests) return report(requests.error());
@@ -90,7 +92,7 @@ int generate_prompts(const GenerateFlags& flags) {
   if (out.closed()) return kOk;
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *requests, *completions, seconds.count()));
-  return stopped ? kInterrupted : failed ? kFailure : kOk;
+  return end_run(*engine, flags, stopped ? kInterrupted : failed ? kFailure : kOk);
 }
 
 }  // namespace stet::cli

@@ -20,12 +20,12 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void set_text(Json& json, std::string_view text) {
-  json["text"] = text;
+void set_text(Json& json, std::string_view text, const std::string& key) {
+  json[key] = text;
   if (valid_utf8(text)) return;
   std::string hex;
   for (const char c : text) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  json["text_hex"] = hex;
+  json[key + "_hex"] = hex;
 }
 
 Result<Json> parse_json(std::string_view text, const std::string& name) {

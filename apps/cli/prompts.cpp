@@ -69,6 +69,7 @@ std::optional<bool> take_field(const std::string& key, const Json& value, Prompt
   if (key == "repetition_penalty") return take(value, sampling.repetition_penalty);
   if (key == "seed") return take(value, sampling.seed);
   if (key == "sequence") return take(value, request.sequence);
+  if (key == "salt") return take(value, request.salt);
   if (key == "ignore_eos") return take(value, request.ignore_eos);
   if (key == "stop") return take(value, request.stop) && std::ranges::find(request.stop, "") == request.stop.end();
   if (key == "id") {

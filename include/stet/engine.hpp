@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "stet/cache.hpp"
@@ -44,6 +45,9 @@ struct EngineOptions {
   int max_seqs = 1;          // sequences decoded together
   Pos max_len = 0;           // tokens one sequence may hold; 0: the model's context
   bool poison = false;
+  std::optional<std::size_t> prefix_bytes;  // keep what requests stored for later ones, up to so many bytes; none: no
+  double audit = 0;                         // recompute this share of prefix hits and compare the bits
+  bool map = false;                         // note the storage in use when most was (CacheReport::pages)
 };
 
 /// What a model is and costs.
@@ -65,6 +69,7 @@ struct Request {
   std::vector<TokenId> prompt;  // at least one id, fewer than the context
   int max_new = 100;            // 0: prefill only
   SamplingParams sampling;
+  std::string salt;               // prefixes are shared only among requests of one salt
   std::uint64_t sequence = 0;     // keys the random numbers together with sampling.seed
   std::vector<std::string> stop;  // ends the text before the first of these (needs a tokenizer)
   bool ignore_eos = false;
@@ -80,6 +85,8 @@ struct Completion {
   StopReason reason = StopReason::length;
   double prefill_seconds = 0;  // steps in which this request only read its prompt; shared steps count fully
   double decode_seconds = 0;   // from the first new token to the last
+  Pos cached_tokens = 0;       // of the prompt, those that were not computed but found in the prefix cache
+  std::string miss;            // why not more were found, if so (docs/prefix_cache.md); empty without a prefix cache
   int preempted = 0;           // how often its rows were given up for others, and computed anew
   std::string error;           // with no_room; else empty
 };
@@ -99,6 +106,24 @@ struct Logits {
   std::vector<std::byte> data;
 };
 
+/// What the cache holds, and how its reuse went since the engine was loaded.
+struct CacheReport {
+  CacheUsage usage;             // when most tokens were stored in the last generate()
+  std::vector<PageInfo> pages;  // then, with EngineOptions::map
+  struct Kept {                 // a sequence of the prefix cache, now
+    Pos tokens = 0;
+    std::string salt;
+    bool pinned = false;
+  };
+  std::vector<Kept> kept;      // least recently used first
+  std::size_t kept_bytes = 0;  // of their cells, shared ones once
+  std::uint64_t lookups = 0, hits = 0, full_hits = 0, tokens_asked = 0, tokens_hit = 0, evicted = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> misses;  // reasons met, and how often
+  std::uint64_t audited = 0, audits_skipped = 0;              // skipped: the cache had no room for them
+  std::uint64_t audits_different = 0;
+  std::string first_difference;  // layer and position of the first audit that differed; empty: none did
+};
+
 /// One thread uses an engine at a time.
 class Engine {
  public:
@@ -111,6 +136,9 @@ class Engine {
   /// What load() would hold, from the config alone: no weight is read.
   static Result<ModelInfo> inspect(const std::string& model, const EngineOptions& options);
 
+  /// Code::capacity, need and available named, when this process may not use as much memory as `info` says.
+  static Result<void> check_fits(const ModelInfo& info);
+
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
@@ -120,6 +148,20 @@ class Engine {
   const Tokenizer* tokenizer() const noexcept;       // null: ids only
   const std::string& no_tokenizer() const noexcept;  // why the vocabulary that is there cannot be used; else empty
   CacheUsage cache_usage() const noexcept;           // peak `used`, `tokens` and `seqs` of the last generate()
+  CacheReport cache_report() const;
+
+  /// Writes all sequences of the prefix cache into one file (docs/kv_format.md) that replaces an old one at once.
+  /// Code::unsupported without a prefix cache; Code::io and Code::interrupted leave the old file as it was.
+  Result<void> save_cache(const std::string& path, const std::function<bool()>& keep_going = {});
+
+  /// Puts the sequences of such a file into the prefix cache, and tells how many had room. A file of another model,
+  /// config or numerics, or a damaged one, is refused with the reason and nothing is changed. `reencode`: take rows of
+  /// other codecs too, which loses what their codec lost and what this one's does.
+  Result<std::size_t> load_cache(const std::string& path, bool reencode = false);
+
+  /// Keeps what is stored of these ids from being evicted until unpin. Code::not_found when it is not all there.
+  Result<std::uint64_t> pin(std::span<const TokenId> ids, const std::string& salt = {});
+  Result<void> unpin(std::uint64_t pin);
 
   /// Checks one request without running it: sampling ranges, ids, prompt against context (both numbers named).
   Result<void> check(const Request& request) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace stet {
@@ -64,7 +65,33 @@ Result<CacheSpec> with_choices(CacheSpec spec, const EngineOptions& options) {
   return spec;
 }
 
-CacheOptions cache_options(const EngineOptions& o) {
+namespace {
+
+constexpr std::size_t kMostKept = 64;  // sequences in a prefix cache
+
+// Room for a prefix cache beside the sequences that run. Without a plan the cache will be refused anyway.
+void add_prefix(CacheOptions& c, std::size_t budget, const CacheSpec& spec) {
+  const auto plan = plan_cache(spec, c);
+  if (!plan) return;
+  if (c.layout != Layout::paged) {
+    // Without pages each sequence kept costs as much as one that runs. An unlimited budget shares their places.
+    if (budget == std::numeric_limits<std::size_t>::max()) return;
+    c.max_seqs += static_cast<int>(std::min(kMostKept, budget / std::max<std::size_t>(1, plan->bytes_per_sequence)));
+    return;
+  }
+  const auto running = static_cast<std::size_t>(c.max_seqs) * static_cast<std::size_t>(c.max_len);
+  const std::size_t kept = budget / std::max<std::size_t>(1, plan->bytes_per_token);
+  // An unlimited one has, as a default, as much as what runs.
+  const std::size_t more = budget == std::numeric_limits<std::size_t>::max()
+                               ? running
+                               : std::min(kept, kMostKept * static_cast<std::size_t>(c.max_len));
+  if (c.pool_tokens == 0) c.pool_tokens = static_cast<Pos>(running + more);
+  c.max_seqs += static_cast<int>(kMostKept);
+}
+
+}  // namespace
+
+CacheOptions cache_options(const EngineOptions& o, const CacheSpec& spec) {
   CacheOptions c;
   c.layout = layout_of(o.cache);
   c.page_tokens = o.page_tokens;
@@ -73,6 +100,7 @@ CacheOptions cache_options(const EngineOptions& o) {
   c.max_step_tokens = o.cache == CacheMode::none ? o.max_len : o.chunk;
   c.max_seqs = o.max_seqs;
   if (o.poison) c.poison = std::numeric_limits<double>::quiet_NaN();
+  if (o.prefix_bytes) add_prefix(c, *o.prefix_bytes, spec);
   return c;
 }
 

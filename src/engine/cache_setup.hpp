@@ -12,8 +12,9 @@ namespace stet::engine {
 /// a layer that there is not, or a span that cannot be.
 Result<CacheSpec> with_choices(CacheSpec spec, const EngineOptions& options);
 
-/// Of options whose zeros are resolved.
-CacheOptions cache_options(const EngineOptions& options);
+/// Of options whose zeros are resolved, for the spec of with_choices. A prefix cache gets sequences and pool of its
+/// own, as many as its bytes pay for.
+CacheOptions cache_options(const EngineOptions& options, const CacheSpec& spec);
 
 /// "f32", "int8 and int4" (K and V), or by layers.
 std::string codec_words(const CacheSpec& spec);

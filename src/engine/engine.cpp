@@ -7,9 +7,15 @@
 
 #include "base/buffer.hpp"
 #include "base/thread_pool.hpp"
+#include "core/numerics.hpp"
+#include "engine/audit.hpp"
 #include "engine/cache_setup.hpp"
 #include "engine/loaded.hpp"
 #include "engine/scheduler.hpp"
+#include "kv/identity.hpp"
+#include "kv/index_snapshot.hpp"
+#include "kv/prefix_index.hpp"
+#include "kv/snapshot.hpp"
 
 namespace stet {
 namespace {
@@ -32,6 +38,12 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& config) {
                 fmt::format("sequences of {} tokens: the model's context is {}", o.max_len, config.context));
   }
   if (o.max_len == 0) o.max_len = config.context;
+  if (o.cache == CacheMode::none && o.prefix_bytes) {
+    return fail(Code::invalid_argument, "a prefix cache keeps what is stored, and without a cache nothing is");
+  }
+  if (!(o.audit >= 0 && o.audit <= 1)) {
+    return fail(Code::invalid_argument, fmt::format("an audit of {} of the hits: must be 0 to 1", o.audit));
+  }
   if (o.cache != CacheMode::paged && (o.page_tokens != EngineOptions{}.page_tokens || o.pool_tokens != 0)) {
     return fail(Code::invalid_argument,
                 fmt::format("pages and a pool are of a paged cache, and this one is {}", name_of(o.cache)));
@@ -42,14 +54,14 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& config) {
 }
 
 engine::Policy policy(const EngineOptions& o) {
-  return {o.chunk, o.max_seqs, o.cache == CacheMode::none};
+  return {o.chunk, o.max_seqs, o.map, o.cache == CacheMode::none};
 }
 
 Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const EngineOptions& o) {
   const auto sizes = model::sizes(c, o.dtype, engine::step_rows(policy(o)));
   auto spec = engine::with_choices(sizes.cache_spec, o);
   if (!spec) return pass(spec);
-  auto plan = plan_cache(*spec, engine::cache_options(o));
+  auto plan = plan_cache(*spec, engine::cache_options(o, *spec));
   if (!plan) return pass(plan);
   ModelInfo info;
   info.name = name;
@@ -104,6 +116,9 @@ struct Engine::Impl {
   std::unique_ptr<base::ThreadPool> pool;
   base::Buffer workspace;
   CacheUsage peak;
+  std::vector<PageInfo> peak_pages;
+  std::unique_ptr<kv::PrefixIndex> prefix;  // after the cache, in which it closes what it keeps
+  engine::Auditor auditor{0};
 
   // Reads ids into an empty sequence, chunk by chunk; logits of positions `from` and after go to `out`.
   Result<void> read(Seq seq, std::span<const TokenId> ids, std::size_t from, std::byte* out,
@@ -130,7 +145,19 @@ struct Engine::Impl {
   kernels::Compute compute() const { return {pool.get(), &kernels::targets().front()}; }
 
   engine::Bench bench() {
-    return {loaded.model.get(), loaded.tokenizer ? &*loaded.tokenizer : nullptr, cache.get(), compute(), &workspace};
+    engine::Bench bench;
+    bench.model = loaded.model.get();
+    bench.tokenizer = loaded.tokenizer ? &*loaded.tokenizer : nullptr;
+    bench.cache = cache.get();
+    bench.prefix = prefix.get();
+    bench.auditor = options.audit > 0 && prefix != nullptr ? &auditor : nullptr;
+    bench.on = compute();
+    bench.workspace = &workspace;
+    return bench;
+  }
+
+  kv::Identity identity() const {
+    return {loaded.model->weights_digest(), loaded.model->canonical_config(), kNumericsVersion};
   }
 };
 
@@ -148,8 +175,7 @@ Result<Engine> Engine::load(const std::string& model, const EngineOptions& optio
   if (!resolved) return pass(resolved);
   auto info = describe(model, *config, *resolved);
   if (!info) return pass(info);
-  const engine::Memory need{info->weight_bytes, info->cache_bytes, info->scratch_bytes};
-  if (auto ok = engine::check_memory(model, need); !ok) return pass(ok);
+  if (auto ok = check_fits(*info); !ok) return pass(ok);
 
   auto impl = std::make_unique<Impl>();
   impl->options = *resolved;
@@ -159,14 +185,24 @@ Result<Engine> Engine::load(const std::string& model, const EngineOptions& optio
   impl->loaded = std::move(*loaded);
   auto spec = engine::with_choices(impl->loaded.model->cache_spec(), *resolved);
   if (!spec) return pass(spec);
-  auto cache = make_cache(*spec, engine::cache_options(*resolved));
+  auto cache = make_cache(*spec, engine::cache_options(*resolved, *spec));
   if (!cache) return pass(cache);
   impl->cache = std::move(*cache);
+  if (resolved->prefix_bytes) {
+    kv::PrefixOptions options;
+    options.budget = *resolved->prefix_bytes;
+    impl->prefix = std::make_unique<kv::PrefixIndex>(*impl->cache, options);
+  }
+  impl->auditor = engine::Auditor(resolved->audit);
   auto workspace = base::Buffer::allocate(impl->info.scratch_bytes);
   if (!workspace) return pass(workspace);
   impl->workspace = std::move(*workspace);
   impl->pool = std::make_unique<base::ThreadPool>(resolved->threads, resolved->pin);
   return Engine(std::move(impl));
+}
+
+Result<void> Engine::check_fits(const ModelInfo& info) {
+  return engine::check_memory(info.name, {info.weight_bytes, info.cache_bytes, info.scratch_bytes});
 }
 
 Result<ModelInfo> Engine::inspect(const std::string& model, const EngineOptions& options) {
@@ -193,6 +229,66 @@ CacheUsage Engine::cache_usage() const noexcept {
   return impl_->peak;
 }
 
+CacheReport Engine::cache_report() const {
+  CacheReport report;
+  report.usage = impl_->peak;
+  report.pages = impl_->peak_pages;
+  const auto& auditor = impl_->auditor;
+  report.audited = auditor.audited;
+  report.audits_skipped = auditor.skipped;
+  report.audits_different = auditor.different;
+  report.first_difference = auditor.first_difference;
+  if (impl_->prefix == nullptr) return report;
+  for (const kv::Parked& parked : impl_->prefix->parked()) {
+    report.kept.push_back({static_cast<Pos>(parked.tokens.size()), std::string(parked.salt), parked.pinned});
+  }
+  report.kept_bytes = impl_->prefix->bytes();
+  const kv::PrefixStats& stats = impl_->prefix->stats();
+  report.lookups = stats.lookups;
+  report.hits = stats.hits;
+  report.full_hits = stats.full_hits;
+  report.tokens_asked = stats.tokens_asked;
+  report.tokens_hit = stats.tokens_hit;
+  report.evicted = stats.evicted;
+  for (std::size_t i = 0; i < kv::kMisses; ++i) {
+    if (static_cast<kv::Miss>(i) == kv::Miss::none || stats.misses[i] == 0) continue;
+    report.misses.emplace_back(kv::name_of(static_cast<kv::Miss>(i)), stats.misses[i]);
+  }
+  return report;
+}
+
+namespace {
+
+Failure no_prefix_cache() {
+  return fail(Code::unsupported, "this engine keeps no sequences: it was loaded without a prefix cache");
+}
+
+}  // namespace
+
+Result<void> Engine::save_cache(const std::string& path, const std::function<bool()>& keep_going) {
+  if (impl_->prefix == nullptr) return no_prefix_cache();
+  return kv::save_index(path, impl_->identity(), *impl_->cache, *impl_->prefix,
+                        [&] { return keep_going && !keep_going(); });
+}
+
+Result<std::size_t> Engine::load_cache(const std::string& path, bool reencode) {
+  if (impl_->prefix == nullptr) return no_prefix_cache();
+  auto snapshot = kv::Snapshot::open(path);
+  if (!snapshot) return pass(snapshot);
+  return kv::restore_index(*snapshot, impl_->identity(), *impl_->cache, *impl_->prefix,
+                           reencode ? kv::Reencode::allowed : kv::Reencode::refused);
+}
+
+Result<std::uint64_t> Engine::pin(std::span<const TokenId> ids, const std::string& salt) {
+  if (impl_->prefix == nullptr) return no_prefix_cache();
+  return impl_->prefix->pin(ids, salt);
+}
+
+Result<void> Engine::unpin(std::uint64_t pin) {
+  if (impl_->prefix == nullptr) return no_prefix_cache();
+  return impl_->prefix->unpin(pin);
+}
+
 Result<void> Engine::check(const Request& request) const {
   return engine::check_request(request, impl_->loaded.model->config(), impl_->options.max_len,
                                impl_->loaded.tokenizer.has_value());
@@ -216,6 +312,7 @@ Result<std::vector<Completion>> Engine::generate(std::span<const Request> reques
     if (auto ok = scheduler.step(); !ok) return pass(ok);
   }
   impl_->peak = scheduler.peak();
+  impl_->peak_pages = scheduler.peak_pages();
   return scheduler.take();
 }
 
@@ -233,7 +330,7 @@ Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<
   const std::size_t row_bytes = logits.vocab * size_of(logits.type);
   logits.data.resize(logits.rows * row_bytes);
 
-  auto seq = impl_->cache->open();
+  auto seq = engine::open_sequence(impl_->bench());
   if (!seq) return pass(seq);
   Result<void> done;
   if (impl_->options.cache != CacheMode::none) {

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/audit.hpp"
+#include "kv/prefix_index.hpp"
 #include "sample/sampler.hpp"
 
 namespace stet::engine {
@@ -17,6 +19,16 @@ double seconds(std::chrono::steady_clock::duration d) {
 
 int step_rows(const Policy& policy) noexcept {
   return std::max(policy.chunk, policy.max_seqs);
+}
+
+Result<Seq> open_sequence(const Bench& bench) {
+  while (true) {
+    auto seq = bench.cache->open();
+    if (seq || seq.error().code != Code::capacity || bench.prefix == nullptr) return seq;
+    auto evicted = bench.prefix->evict_one();
+    if (!evicted) return pass(evicted);
+    if (!*evicted) return seq;
+  }
 }
 
 Scheduler::Active::Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer)
@@ -39,13 +51,35 @@ Scheduler::~Scheduler() {
 
 Result<void> Scheduler::admit() {
   while (!waiting_.empty() && active_.size() < static_cast<std::size_t>(policy_.max_seqs)) {
-    auto seq = bench_.cache->open();
-    if (!seq) return pass(seq);
     const std::size_t index = waiting_.front();
     waiting_.pop_front();
-    active_.emplace_back(index, *seq, requests_[index], bench_.tokenizer);
+    if (auto ok = start(index); !ok) return ok;
   }
   return {};
+}
+
+// Begins with as much of the prompt as a kept sequence has.
+Result<void> Scheduler::start(std::size_t index) {
+  const Request& request = requests_[index];
+  Completion& completion = completions_[index];
+  std::optional<Seq> found;
+  if (bench_.prefix != nullptr) {
+    auto hit = bench_.prefix->lookup(request.prompt, request.salt);
+    if (!hit) return pass(hit);
+    found = hit->seq;
+    completion.cached_tokens = hit->tokens;
+    if (hit->why != kv::Miss::none) completion.miss = kv::name_of(hit->why);
+  }
+  if (!found) {
+    auto seq = open_sequence(bench_);
+    if (!seq) return pass(seq);
+    found = *seq;
+  }
+  Active& active = active_.emplace_back(index, *found, request, bench_.tokenizer);
+  active.cached = completion.cached_tokens;
+  if (active.cached == 0 || bench_.auditor == nullptr) return {};
+  return bench_.auditor->check(bench_, policy_.chunk, *found,
+                               std::span(request.prompt).first(static_cast<std::size_t>(active.cached)));
 }
 
 // Sequences with one token to go are served first, so that a long prompt delays nobody by more than its chunk.
@@ -80,6 +114,11 @@ Result<std::unique_ptr<Step>> Scheduler::begin_what_fits() {
       if (step) return step;
       why = step.error().code;
       if (why != Code::exhausted && why != Code::capacity) return step;
+      if (why == Code::exhausted && bench_.prefix != nullptr) {
+        auto evicted = bench_.prefix->evict_one();
+        if (!evicted) return pass(evicted);
+        if (*evicted) continue;
+      }
       if (why == Code::exhausted) appends.pop_back();
     }
     if (why == Code::capacity) {
@@ -158,7 +197,10 @@ Result<void> Scheduler::step() {
   (*begun)->commit();
   begun->reset();
 
-  if (const CacheUsage usage = bench_.cache->usage(); usage.tokens >= peak_.tokens) peak_ = usage;
+  if (const CacheUsage usage = bench_.cache->usage(); usage.tokens >= peak_.tokens) {
+    peak_ = usage;
+    if (policy_.map) peak_pages_ = bench_.cache->pages();
+  }
   for (std::size_t i = 0; i < rows.size() && !interrupted_; ++i) {
     if (auto ok = accept(*rows_active[i], std::span(logits_).subspan(i * row_bytes, row_bytes)); !ok) return ok;
   }
@@ -222,7 +264,11 @@ void Scheduler::emit(Active& active, std::optional<TokenId> id, const std::strin
 void Scheduler::finish(Active& active, StopReason reason) {
   Completion& completion = completions_[active.index];
   completion.reason = reason;
-  (void)bench_.cache->close(active.seq);
+  // The last token was never read, so its row is not there.
+  const auto stored = std::span(active.tokens).first(static_cast<std::size_t>(active.cached));
+  const bool kept = bench_.prefix != nullptr && !stored.empty() &&
+                    bench_.prefix->insert(active.seq, stored, requests_[active.index].salt);
+  if (!kept) (void)bench_.cache->close(active.seq);
   active.finished = true;
   for (Active& other : active_) other.resting = false;
   std::string rest;

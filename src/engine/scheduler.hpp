@@ -16,13 +16,20 @@
 #include "sample/stop.hpp"
 #include "stet/engine.hpp"
 
+namespace stet::kv {
+class PrefixIndex;
+}
+
 namespace stet::engine {
+
+class Auditor;
 
 /// How steps are made. A step has at most step_rows(policy) rows: every sequence that decodes gets one, prompts share
 /// the rest.
 struct Policy {
   int chunk = 256;
   int max_seqs = 1;
+  bool map = false;        // note the pages in use at the peak
   bool recompute = false;  // forget the whole cache after every token: the loop without a cache
 };
 
@@ -33,9 +40,14 @@ struct Bench {
   const model::Model* model = nullptr;
   const Tokenizer* tokenizer = nullptr;  // null: no text
   Cache* cache = nullptr;
+  kv::PrefixIndex* prefix = nullptr;  // null: nothing is kept for later requests
+  Auditor* auditor = nullptr;         // null: no hit is audited
   kernels::Compute on;
   base::Buffer* workspace = nullptr;  // model->workspace_bytes(step_rows(policy)) at least
 };
+
+/// An empty sequence, for which kept ones are evicted if need be. Code::capacity when all are in use.
+Result<Seq> open_sequence(const Bench& bench);
 
 class Scheduler {
  public:
@@ -56,6 +68,7 @@ class Scheduler {
 
   /// The largest usage seen after a step.
   const CacheUsage& peak() const noexcept { return peak_; }
+  const std::vector<PageInfo>& peak_pages() const noexcept { return peak_pages_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -76,6 +89,7 @@ class Scheduler {
   };
 
   Result<void> admit();
+  Result<void> start(std::size_t index);
   std::vector<Append> plan_step() const;
   Result<std::unique_ptr<Step>> begin_what_fits();
   Result<void> drop_what_never_fits(std::span<const Append> appends);
@@ -95,6 +109,7 @@ class Scheduler {
   std::vector<Completion> completions_;
   std::vector<std::byte> logits_;
   CacheUsage peak_;
+  std::vector<PageInfo> peak_pages_;
   bool interrupted_ = false;
 };
 

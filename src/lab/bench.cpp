@@ -43,7 +43,7 @@ CacheOptions cache_of(const BenchOptions& o, const BenchCase& c) {
   engine.max_len = c.depth + c.test.tokens;
   engine.chunk = static_cast<int>(std::min<Pos>(engine.max_len, std::max(kDepthChunk, c.test.tokens)));
   engine.max_seqs = c.batch;
-  CacheOptions cache = engine::cache_options(engine);
+  CacheOptions cache = engine::cache_options(engine, {});
   if (o.cache == CacheMode::paged) cache.shuffle = o.seed;
   return cache;
 }

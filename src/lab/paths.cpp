@@ -302,8 +302,12 @@ Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n,
   request.max_new = n;
   request.sampling = sampling;
   request.ignore_eos = true;
-  engine::Scheduler scheduler({&model, nullptr, watched->cache.get(), {&pool, conditions.target}, &*workspace}, policy,
-                              {&request, 1}, {});
+  engine::Bench bench;
+  bench.model = &model;
+  bench.cache = watched->cache.get();
+  bench.on = {&pool, conditions.target};
+  bench.workspace = &*workspace;
+  engine::Scheduler scheduler(bench, policy, {&request, 1}, {});
   while (!scheduler.done()) {
     if (go && !go()) return fail(Code::interrupted, "interrupted");
     if (auto ok = scheduler.step(); !ok) return pass(ok);
