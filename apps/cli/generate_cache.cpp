@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "cache_map.hpp"
 #include "commands.hpp"
@@ -38,6 +40,11 @@ Result<Engine> load_for(const GenerateFlags& flags) {
     model.engine.prefix_bytes = std::numeric_limits<std::size_t>::max();
   }
   model.engine.map = flags.cache_map;
+  // What can be seen now is not found out after the work.
+  const auto folder = std::filesystem::path(flags.save_kv).parent_path();
+  if (std::error_code error; !folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    return fail(Code::not_found, fmt::format("--save-kv {}: there is no folder {}", flags.save_kv, folder.string()));
+  }
   auto engine = load_engine(model);
   if (!engine || flags.load_kv.empty()) return engine;
   auto loaded = engine->load_cache(flags.load_kv, flags.reencode);
