@@ -24,7 +24,8 @@ constexpr const char* kExample =
     "Examples:\n"
     "  stet bench\n"
     "  stet bench --dtype f32,bf16,int8 --threads 2 --csv > bench.csv\n"
-    "  stet bench -m gpt2/ --tests tg64 --depth 0,512,max --batch 1,8 -r 3\n\n"
+    "  stet bench -m gpt2/ --tests tg64 --depth 0,512,max --batch 1,8 -r 3\n"
+    "  stet bench -m random:gpt2,ctx=8192 --tests tg32 --depth max --batch 1 --kv f32 --kv int8 --cache paged\n\n"
     "ppN reads a prompt of N tokens in one step, tgN decodes N tokens one step at a time, in sequences that already\n"
     "hold --depth tokens; --batch sequences decode together. A row stands beside its bound: the time that this\n"
     "machine, measured before and after the row, needs to read the row's bytes or to compute its operations.\n"
@@ -32,6 +33,7 @@ constexpr const char* kExample =
 
 struct BenchFlags {
   lab::BenchOptions options;
+  EngineOptions engine;  // of which only what the cache is
   bool json = false, csv = false;
 };
 
@@ -74,7 +76,8 @@ Json row_json(const lab::BenchRow& row) {
           {"gb_s", rounded(gb_s(row))},
           {"gflop_s", rounded(gflop_s(row))},
           {"bytes", row.work.bytes()},
-          {"operations", row.work.operations()}};
+          {"operations", row.work.operations()},
+          {"kv", row.kv}};
 }
 
 std::string csv_line(const Json& row, bool names) {
@@ -88,20 +91,30 @@ std::string csv_line(const Json& row, bool names) {
   return line + '\n';
 }
 
+/// "contiguous", "paged (16), window 256 + 4"
+std::string cache_words(const lab::BenchOptions& o) {
+  std::string words = name_of(o.cache);
+  if (o.cache == CacheMode::paged) words += fmt::format(" ({})", o.page_tokens);
+  if (o.span) words += fmt::format(", window {} + {}", o.span->window, o.span->sinks);
+  return words;
+}
+
 std::string header(const lab::BenchOptions& options) {
   std::string types;
   for (const DType dtype : options.dtypes) types += fmt::format("{}{}", types.empty() ? "" : ",", name_of(dtype));
-  return printable(fmt::format("{}, {}, {} thread{}, {} in {}, seed {}", cpu_name(), version().target, options.threads,
-                               options.threads == 1 ? "" : "s", options.model, types, options.seed)) +
-         fmt::format("\n{:<7} {:<5} {:>6} {:>6} {:>10} {:>10} {:>10} {:>6} {:>8} {:>8} {:>9} {:>9}\n", "test", "dtype",
-                     "depth", "batch", "tok/s", "ms", "bound ms", "of it", "GB/s", "read", "GFLOP/s", "peak");
+  return printable(fmt::format("{}, {}, {} thread{}, {} in {}, {} cache, seed {}", cpu_name(), version().target,
+                               options.threads, options.threads == 1 ? "" : "s", options.model, types,
+                               cache_words(options), options.seed)) +
+         fmt::format("\n{:<7} {:<5} {:<9} {:>6} {:>6} {:>10} {:>10} {:>10} {:>6} {:>8} {:>8} {:>9} {:>9}\n", "test",
+                     "dtype", "cache", "depth", "batch", "tok/s", "ms", "bound ms", "of it", "GB/s", "read", "GFLOP/s",
+                     "peak");
 }
 
 std::string table_line(const lab::BenchRow& row) {
   return fmt::format(
-      "{:<7} {:<5} {:>6} {:>6} {:>10.1f} {:>10.3f} {:>10.3f} {:>5.1f}% {:>8.2f} {:>8.2f} {:>9.1f} {:>9.1f}\n",
-      lab::name_of(row.at.test), name_of(row.dtype), row.at.depth, row.at.batch, row.tok_s(), row.ms, row.bound(),
-      row.of_bound() * 100, gb_s(row), row.limits.read_gb_s, gflop_s(row), row.limits.peak_gflop_s);
+      "{:<7} {:<5} {:<9} {:>6} {:>6} {:>10.1f} {:>10.3f} {:>10.3f} {:>5.1f}% {:>8.2f} {:>8.2f} {:>9.1f} {:>9.1f}\n",
+      lab::name_of(row.at.test), name_of(row.dtype), row.kv, row.at.depth, row.at.batch, row.tok_s(), row.ms,
+      row.bound(), row.of_bound() * 100, gb_s(row), row.limits.read_gb_s, gflop_s(row), row.limits.peak_gflop_s);
 }
 
 Json report_json(const lab::BenchOptions& options, const lab::BenchReport& report, bool ended) {
@@ -111,6 +124,12 @@ Json report_json(const lab::BenchOptions& options, const lab::BenchReport& repor
   json["machine"] = {{"cpu", cpu_name()}, {"target", version().target}};
   json["model"] = options.model;
   json["threads"] = options.threads;
+  json["cache"] = {{"mode", name_of(options.cache)}, {"page", nullptr}, {"window", nullptr}, {"sinks", nullptr}};
+  if (options.cache == CacheMode::paged) json["cache"]["page"] = options.page_tokens;
+  if (options.span) {
+    json["cache"]["window"] = options.span->window;
+    json["cache"]["sinks"] = options.span->sinks;
+  }
   json["seed"] = options.seed;
   json["repeats"] = options.repeats;
   json["interrupted"] = !ended;
@@ -252,6 +271,13 @@ void add_bench(CLI::App& app, Run& run) {
       "A model folder, or random weights of a shape (default: random:gpt2)")
       ->type_name("MODEL");
   add_lists(*sub, o);
+  add_layout_flags(*sub, flags->engine);
+  add_text(
+      *sub, "--kv", [&o](const std::string& text) { o.kv.push_back(parse_kv(text)); },
+      "How keys and values are stored, of f64, f32, bf16, f16, int8, int4; several times for several rows, which are "
+      "measured side by side (default: the type of the arithmetic)")
+      ->type_name("[LAYERS:]K[,V]")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_number(*sub, "--threads", o.threads, from_to(1, 1024), "Threads (default: as many as this process may run on)");
   add_number(*sub, "-r,--repeats", o.repeats, from_to(1, 1000),
              "Times that a test is repeated; the median counts (default: 5)");
@@ -261,6 +287,11 @@ void add_bench(CLI::App& app, Run& run) {
   auto* csv = sub->add_flag("--csv", flags->csv, "One line a row with commas, names first");
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)")->excludes(csv);
   sub->callback([flags, &run] {
+    lab::BenchOptions& options = flags->options;
+    options.cache = flags->engine.cache;
+    options.page_tokens = flags->engine.page_tokens;
+    options.pool_tokens = flags->engine.pool_tokens;
+    options.span = flags->engine.span;
     run = [flags] {
       catch_interrupts();
       return bench(*flags);

@@ -15,6 +15,7 @@ using Run = std::function<int()>;
 
 void add_generate(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
+void add_plan(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_logits(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);

@@ -23,10 +23,6 @@ Json number_or_null(std::optional<double> number) {
   return number ? Json(*number) : Json(nullptr);
 }
 
-const char* name_of_mode(CacheMode mode) {
-  return mode == CacheMode::none ? "none" : "contiguous";
-}
-
 std::string cache_words(const Engine& engine) {
   if (engine.options().cache == CacheMode::none) return "no cache";
   const CacheUsage usage = engine.cache_usage();
@@ -44,6 +40,8 @@ Json completion_json(const Engine& engine, const Request& request, const Complet
   set_text(json, completion.text);
   json["ids"] = completion.ids;
   json["reason"] = name_of(completion.reason);
+  if (!completion.error.empty()) json["error"] = completion.error;
+  if (completion.preempted > 0) json["preempted"] = completion.preempted;
   json["prompt_tokens"] = request.prompt.size();
   json["new_tokens"] = completion.ids.size();
   json["seed"] = request.sampling.seed;
@@ -52,7 +50,8 @@ Json completion_json(const Engine& engine, const Request& request, const Complet
                      {"decode_seconds", completion.decode_seconds},
                      {"prefill_tokens_per_second", number_or_null(prefill_rate(request, completion))},
                      {"ms_per_token", number_or_null(ms_per_token(completion))}};
-  json["cache"] = {{"mode", name_of_mode(engine.options().cache)},
+  json["cache"] = {{"mode", name_of(engine.options().cache)},
+                   {"codecs", engine.info().cache_codecs},
                    {"bytes_per_token", engine.info().cache_bytes_per_token},
                    {"used_bytes", usage.used},
                    {"reserved_bytes", usage.reserved}};

@@ -90,6 +90,7 @@ int generate_one(GenerateFlags flags) {
   end_text(out);
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *request, *completion));
+  if (completion->reason == StopReason::no_room) return report({Code::capacity, completion->error});
   return completion->reason == StopReason::interrupted ? kInterrupted : kOk;
 }
 

@@ -78,16 +78,19 @@ int generate_prompts(const GenerateFlags& flags) {
   if (!completions) return report(completions.error());
 
   Output out(STDOUT_FILENO);
-  bool stopped = false;
+  bool stopped = false, failed = false;
   for (std::size_t i = 0; i < completions->size(); ++i) {
     const Completion& completion = (*completions)[i];
     out.write(dump(result_json(*engine, (*lines)[i], (*requests)[i], completion)) + '\n');
     stopped |= completion.reason == StopReason::interrupted;
+    if (completion.reason != StopReason::no_room) continue;
+    failed = true;
+    say(fmt::format("{}: {}", (*lines)[i].where, completion.error));
   }
   if (out.closed()) return kOk;
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *requests, *completions, seconds.count()));
-  return stopped ? kInterrupted : kOk;
+  return stopped ? kInterrupted : failed ? kFailure : kOk;
 }
 
 }  // namespace stet::cli

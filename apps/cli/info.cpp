@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "console.hpp"
 #include "json.hpp"
+#include "plan.hpp"
 #include "session.hpp"
 #include "weights/checkpoint.hpp"
 
@@ -21,10 +22,6 @@ struct InfoFlags {
 bool is_file(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-}
-
-std::size_t peak_bytes(const ModelInfo& info) {
-  return info.weight_bytes + info.cache_bytes + info.scratch_bytes;
 }
 
 Json id_or_null(std::optional<TokenId> id) {
@@ -45,23 +42,11 @@ Json model_json(const ModelInfo& info, const EngineOptions& options) {
   json["eos"] = id_or_null(info.eos);
   json["tokenizer"] = info.has_tokenizer;
   json["dtype"] = name_of(options.dtype);
-  json["plan"] = {{"context", options.max_len == 0 ? info.context : options.max_len},
-                  {"batch", options.max_seqs},
-                  {"weight_bytes", info.weight_bytes},
-                  {"cache_bytes_per_token", info.cache_bytes_per_token},
-                  {"cache_bytes", info.cache_bytes},
-                  {"scratch_bytes", info.scratch_bytes},
-                  {"peak_bytes", peak_bytes(info)}};
+  json["plan"] = plan_json(info, options);
   json["supported"] = {{"dtypes", {"f32", "f64", "bf16", "f16", "int8", "int4"}},
-                       {"caches", {"contiguous", "none"}},
+                       {"caches", {"contiguous", "growing", "paged", "none"}},
                        {"text", info.has_tokenizer}};
   return json;
-}
-
-/// "123 456 789 bytes (117.7 MiB)"
-std::string bytes_words(std::size_t bytes) {
-  const double mib = static_cast<double>(bytes) / (1024.0 * 1024.0);
-  return mib < 0.1 ? fmt::format("{} bytes", bytes) : fmt::format("{} bytes ({:.1f} MiB)", bytes, mib);
 }
 
 std::string token_words(std::optional<TokenId> id) {
@@ -69,7 +54,6 @@ std::string token_words(std::optional<TokenId> id) {
 }
 
 std::string model_text(const ModelInfo& info, const EngineOptions& options) {
-  const Pos context = options.max_len == 0 ? info.context : options.max_len;
   std::string text;
   const auto row = [&text](std::string_view label, const std::string& value) {
     text += fmt::format("{:<18}{}\n", label, printable(value));
@@ -83,17 +67,10 @@ std::string model_text(const ModelInfo& info, const EngineOptions& options) {
   row("vocabulary", fmt::format("{}, start token {}, end token {}, {} tokenizer", info.vocab, token_words(info.bos),
                                 token_words(info.eos), info.has_tokenizer ? "with" : "without"));
   row("context", fmt::format("{} tokens", info.context));
-  row("runs with", fmt::format("--dtype f32|f64|bf16|f16|int8|int4, --cache contiguous|none, prompts as {}",
-                               info.has_tokenizer ? "text or ids" : "ids"));
-  row("cache a token", fmt::format("{} in {}", bytes_words(info.cache_bytes_per_token), name_of(options.dtype)));
-  row("memory", fmt::format("for {} of {} tokens in {}:",
-                            options.max_seqs == 1 ? "1 sequence" : fmt::format("{} sequences", options.max_seqs),
-                            context, name_of(options.dtype)));
-  row("  weights", bytes_words(info.weight_bytes));
-  row("  cache", bytes_words(info.cache_bytes));
-  row("  scratch", bytes_words(info.scratch_bytes));
-  row("  peak", bytes_words(peak_bytes(info)));
-  return text;
+  row("runs with",
+      fmt::format("--dtype f32|f64|bf16|f16|int8|int4, --cache contiguous|growing|paged|none, prompts as {}",
+                  info.has_tokenizer ? "text or ids" : "ids"));
+  return text + plan_text(info, options);
 }
 
 Json tensors_json(const std::string& file, const weights::Source& source) {
@@ -166,9 +143,8 @@ void add_info(CLI::App& app, Run& run) {
   add_model_flag(*sub, flags->model);
   sub->get_option("-m")->excludes(positional);
   add_dtype_flag(*sub, flags->model);
-  add_number(*sub, "--context", flags->model.engine.max_len, from_to<std::int64_t>(1, std::int64_t{1} << 40),
-             "Tokens that one sequence may hold (default: the model's context)");
-  add_number(*sub, "--batch", flags->model.engine.max_seqs, from_to(1, 65536), "Sequences at a time (default: 1)");
+  add_cache_flags(*sub, flags->model);
+  add_size_flags(*sub, flags->model);
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");
   sub->callback([flags, &run] { run = [flags] { return info(*flags); }; });
 }

@@ -62,7 +62,7 @@ int run_program(int argc, char** argv) {
   auto* version_flag = app.add_flag("--version", show_version, "Version, compiler, instruction set, numerics version");
   app.add_flag("--json", json, "With --version: as one JSON object")->needs(version_flag);
   Run run;
-  for (const auto add : {add_generate, add_info, add_tokenize, add_logits, add_verify, add_eval, add_bench})
+  for (const auto add : {add_generate, add_info, add_plan, add_tokenize, add_logits, add_verify, add_eval, add_bench})
     add(app, run);
 
   try {
@@ -77,7 +77,8 @@ int run_program(int argc, char** argv) {
   if (show_version) {
     return run ? usage_error(app, "--version does not go with a command") : print_version(json);
   }
-  return run ? run() : usage_error(app, "a command is needed: generate, info, tokenize, logits, verify, eval or bench");
+  return run ? run()
+             : usage_error(app, "a command is needed: generate, info, plan, tokenize, logits, verify, eval or bench");
 }
 
 }  // namespace

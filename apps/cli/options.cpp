@@ -79,20 +79,105 @@ void add_dtype_flag(CLI::App& app, ModelFlags& flags) {
                      {"f16", DType::f16},
                      {"int8", DType::int8},
                      {"int4", DType::int4}},
-                    "Type of the weights; arithmetic and cache are f64 for f64, else f32 (default: f32)");
+                    "Type of the weights; arithmetic is f64 for f64, else f32 (default: f32)");
+}
+
+namespace {
+
+Codec parse_codec(std::string_view word) {
+  for (const Codec codec : {Codec::f64, Codec::f32, Codec::bf16, Codec::f16, Codec::int8, Codec::int4}) {
+    if (word == name_of(codec)) return codec;
+  }
+  throw CLI::ValidationError("--kv",
+                             fmt::format("must be [LAYERS:]K[,V] of f64, f32, bf16, f16, int8, int4, not '{}'", word));
+}
+
+}  // namespace
+
+KvCodecs parse_kv(std::string_view text) {
+  KvCodecs kv;
+  if (const auto colon = text.find(':'); colon != text.npos) {
+    const std::string_view layers = text.substr(0, colon);
+    const auto dash = std::min(layers.find('-'), layers.size());
+    const std::string_view last = dash < layers.size() ? layers.substr(dash + 1) : layers;
+    if (!parse_number(layers.substr(0, dash), kv.first) || !parse_number(last, kv.last) || kv.first < 0 ||
+        kv.last < kv.first) {
+      throw CLI::ValidationError("--kv", fmt::format("layers must be a number or FIRST-LAST, not '{}'", layers));
+    }
+    text.remove_prefix(colon + 1);
+  }
+  const auto comma = std::min(text.find(','), text.size());
+  kv.k = parse_codec(text.substr(0, comma));
+  kv.v = comma < text.size() ? parse_codec(text.substr(comma + 1)) : kv.k;
+  return kv;
+}
+
+namespace {
+
+/// "256", "256,4"
+Span parse_span(std::string_view text) {
+  const auto comma = std::min(text.find(','), text.size());
+  Span span;
+  if (!parse_number(text.substr(0, comma), span.window) || span.window < 1 ||
+      (comma < text.size() && (!parse_number(text.substr(comma + 1), span.sinks) || span.sinks < 0))) {
+    throw CLI::ValidationError("--window",
+                               fmt::format("must be W or W,SINKS, whole numbers from 1 and 0, not '{}'", text));
+  }
+  return span;
+}
+
+}  // namespace
+
+void add_layout_flags(CLI::App& app, EngineOptions& engine) {
+  add_choice<CacheMode>(app, "--cache", engine.cache,
+                        {{"contiguous", CacheMode::contiguous},
+                         {"growing", CacheMode::growing},
+                         {"paged", CacheMode::paged},
+                         {"none", CacheMode::none}},
+                        "Where keys and values are kept: room for each sequence, a copy that grows with each step, or "
+                        "pages from a pool; none computes them anew for every token. Changes speed and memory, never a "
+                        "bit (default: contiguous)");
+  add_number<Pos>(app, "--page", engine.page_tokens,
+                  {"16, 32, 64 or 128", [](Pos n) { return n == 16 || n == 32 || n == 64 || n == 128; }},
+                  "With --cache paged: tokens in a page (default: 16)");
+  add_number(app, "--pool", engine.pool_tokens, from_to<Pos>(1, Pos{1} << 40),
+             "With --cache paged: tokens that all sequences can hold together; those that do not fit wait (default: "
+             "enough for all)");
+  add_text(
+      app, "--window", [&engine](const std::string& text) { engine.span = parse_span(text); },
+      "Each query sees the last W tokens only, itself counted, and of the others the first SINKS; what nobody sees any "
+      "more is evicted (default: what the model says)")
+      ->type_name("W[,SINKS]");
+}
+
+void add_cache_flags(CLI::App& app, ModelFlags& flags) {
+  add_layout_flags(app, flags.engine);
+  add_text(
+      app, "--kv", [&flags](const std::string& text) { flags.engine.kv.push_back(parse_kv(text)); },
+      "How keys and values are stored, of f64, f32, bf16, f16, int8, int4; several times for several layers "
+      "(--kv int8 --kv 0-1:f32). Smaller ones change the text a little (stet eval --kv) (default: the type of the "
+      "arithmetic)")
+      ->type_name("[LAYERS:]K[,V]")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void add_size_flags(CLI::App& app, ModelFlags& flags) {
+  add_number(app, "--context", flags.engine.max_len, from_to<std::int64_t>(1, std::int64_t{1} << 40),
+             "Tokens that one sequence may hold (default: the model's context)");
+  add_number(app, "--batch", flags.engine.max_seqs, from_to(1, 65536), "Sequences at a time (default: 1)");
 }
 
 void add_engine_flags(CLI::App& app, ModelFlags& flags) {
   add_dtype_flag(app, flags);
-  add_choice<CacheMode>(
-      app, "--cache", flags.engine.cache, {{"contiguous", CacheMode::contiguous}, {"none", CacheMode::none}},
-      "Where keys and values are kept; none computes them anew for every token (default: contiguous)");
+  add_cache_flags(app, flags);
   constexpr int kMostThreads = 1024;  // far above any machine's, far below what exhausts the system
   add_number(app, "--chunk", flags.engine.chunk, from_to(1, std::numeric_limits<int>::max()),
              "Most tokens of a prompt that one step takes; changes speed and memory, never a bit (default: 256)");
   add_number(app, "--threads", flags.engine.threads, from_to(1, kMostThreads),
              "Threads; changes speed, never a bit (default: as many as this process may run on)");
   app.add_flag("--pin", flags.engine.pin, "Keep each thread on one CPU");
+  app.add_flag("--poison", flags.engine.poison,
+               "Fill slots of the cache that hold no row with NaN: a read of one could not go unseen");
 }
 
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling) {

@@ -50,14 +50,22 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& target, Rule<
   return add_text(app, name, std::move(set), help)->type_name("N");
 }
 
-/// -m, --dtype, and where a model runs --cache, --chunk and --threads.
+/// -m, --dtype, what the cache is (--cache, --page, --pool, --kv, --window), and where a model runs --chunk, --threads,
+/// --pin and --poison.
 struct ModelFlags {
   std::string model;  // empty: the bundled one
   EngineOptions engine;
 };
 void add_model_flag(CLI::App& app, ModelFlags& flags);
 void add_dtype_flag(CLI::App& app, ModelFlags& flags);
+void add_cache_flags(CLI::App& app, ModelFlags& flags);
+void add_layout_flags(CLI::App& app, EngineOptions& engine);  // those of add_cache_flags but --kv
+/// --context and --batch.
+void add_size_flags(CLI::App& app, ModelFlags& flags);
 void add_engine_flags(CLI::App& app, ModelFlags& flags);
+
+/// "int8", "int8,int4", "3:f32", "0-1:f32,bf16"; throws a usage error of --kv.
+KvCodecs parse_kv(std::string_view text);
 
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling);
 

@@ -179,6 +179,10 @@ void add_verify(CLI::App& app, Run& run) {
       *sub, "--golden", [flags](std::string file) { flags->golden = file_named("--golden", std::move(file)); },
       "Instead: compare the model with published ids and logits (docs/json.md)");
   golden->type_name("FILE")->excludes(tokens)->excludes(budget)->excludes(plant);
+  sub->add_flag("--all", flags->options.all,
+                "Every combination of layout, page, codec, window, chunk and threads, and forks and hits at every "
+                "position: minutes for a small model")
+      ->excludes(golden);
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");
   sub->get_option("--dtype")->description("Only this type (default: f32 and f64, each for itself; f32 with --golden)");
   sub->callback([flags, sub, &run] {

@@ -53,8 +53,8 @@ struct View {
   std::span<const std::uint32_t> cells;
   const CellLayout* layout = nullptr;
   Pos first = 0, count = 0;
-  Pos kept = 0;
   Span span;
+  Pos kept = 0;
 
   /// Positions up to here are stored: the length of the sequence.
   Pos end() const noexcept { return first + count; }

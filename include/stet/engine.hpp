@@ -19,18 +19,30 @@
 
 namespace stet {
 
-/// `none` recomputes the whole prefix for every token: the loop that a KV cache replaces, kept to measure and verify
-/// against.
-enum class CacheMode : std::uint8_t { contiguous, none };
+/// A layout (cache.hpp), or `none`, which recomputes the whole prefix for every token: the loop that a KV cache
+/// replaces, kept to measure and verify against.
+enum class CacheMode : std::uint8_t { contiguous, growing, paged, none };
+const char* name_of(CacheMode mode) noexcept;
+
+/// How layers [first, last] store keys and values.
+struct KvCodecs {
+  Codec k = Codec::f32, v = Codec::f32;
+  int first = 0;
+  int last = -1;  // -1: to the last layer
+};
 
 struct EngineOptions {
-  DType dtype = DType::f32;  // of the weights; arithmetic and cache are f64 for f64, else f32
+  DType dtype = DType::f32;  // of the weights; arithmetic is f64 for f64, else f32
   int threads = 0;           // 0: as many as this process may run on
   bool pin = false;          // keep each thread on one CPU
   CacheMode cache = CacheMode::contiguous;
-  int chunk = 256;   // most tokens of a prompt that one step takes
-  int max_seqs = 1;  // sequences decoded together
-  Pos max_len = 0;   // tokens one sequence may hold; 0: the model's context
+  Pos page_tokens = 16;      // paged: tokens in a page
+  Pos pool_tokens = 0;       // paged: tokens that all sequences can hold together; 0: max_seqs x max_len
+  std::vector<KvCodecs> kv;  // later ones win; layers that none names keep the type of the arithmetic
+  std::optional<Span> span;  // what queries of all layers see, instead of what the model says
+  int chunk = 256;           // most tokens of a prompt that one step takes
+  int max_seqs = 1;          // sequences decoded together
+  Pos max_len = 0;           // tokens one sequence may hold; 0: the model's context
   bool poison = false;
 };
 
@@ -43,8 +55,9 @@ struct ModelInfo {
   std::optional<TokenId> bos, eos;
   std::int64_t parameters = 0;
   std::size_t weight_bytes = 0;           // as held in memory with this dtype, packing included
-  std::size_t cache_bytes_per_token = 0;  // with this dtype
-  std::size_t cache_bytes = 0;            // reserved for max_seqs x max_len
+  std::size_t cache_bytes_per_token = 0;  // with these codecs
+  std::size_t cache_bytes = 0;            // that the cache will reserve
+  std::string cache_codecs;               // "f32", "int8 and int4", "layers 0-1 f32, 2-11 int8"
   std::size_t scratch_bytes = 0;          // activations of the largest step
 };
 
@@ -57,7 +70,8 @@ struct Request {
   bool ignore_eos = false;
 };
 
-enum class StopReason : std::uint8_t { length, eos, stop_string, context, interrupted };
+/// `no_room`: the sequence can never fit into the cache's pool, however empty; Completion::error says by how much.
+enum class StopReason : std::uint8_t { length, eos, stop_string, context, no_room, interrupted };
 const char* name_of(StopReason reason) noexcept;
 
 struct Completion {
@@ -66,6 +80,8 @@ struct Completion {
   StopReason reason = StopReason::length;
   double prefill_seconds = 0;  // steps in which this request only read its prompt; shared steps count fully
   double decode_seconds = 0;   // from the first new token to the last
+  int preempted = 0;           // how often its rows were given up for others, and computed anew
+  std::string error;           // with no_room; else empty
 };
 
 /// A new token of request `index`. `piece` is the text that became certain with it: it may be empty (half a character,
@@ -108,9 +124,11 @@ class Engine {
   /// Checks one request without running it: sampling ranges, ids, prompt against context (both numbers named).
   Result<void> check(const Request& request) const;
 
-  /// Runs all requests, at most max_seqs at a time, as ragged batches. `keep_going` (may be empty) is asked before
-  /// every step; when it or `on_token` (may be empty) answers false everything stops: what was made so far is returned
-  /// with reason `interrupted`. An error leaves no sequence open.
+  /// Runs all requests, at most max_seqs at a time, as ragged batches. Where they do not fit into the cache's pool
+  /// together some wait or start over, which changes no bit; one that could never fit ends with `no_room` and the
+  /// others go on. `keep_going` (may be empty) is asked before every step; when it or `on_token` (may be empty) answers
+  /// false everything stops: what was made so far is returned with reason `interrupted`. An error leaves no sequence
+  /// open.
   Result<std::vector<Completion>> generate(std::span<const Request> requests,
                                            const std::function<bool(const TokenEvent&)>& on_token = {},
                                            const std::function<bool()>& keep_going = {});

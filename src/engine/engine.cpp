@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "base/buffer.hpp"
 #include "base/thread_pool.hpp"
+#include "engine/cache_setup.hpp"
 #include "engine/loaded.hpp"
 #include "engine/scheduler.hpp"
 
@@ -32,17 +32,13 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& config) {
                 fmt::format("sequences of {} tokens: the model's context is {}", o.max_len, config.context));
   }
   if (o.max_len == 0) o.max_len = config.context;
+  if (o.cache != CacheMode::paged && (o.page_tokens != EngineOptions{}.page_tokens || o.pool_tokens != 0)) {
+    return fail(Code::invalid_argument,
+                fmt::format("pages and a pool are of a paged cache, and this one is {}", name_of(o.cache)));
+  }
   // No step is longer than a full sequence for each of them.
   o.chunk = static_cast<int>(std::min<Pos>(o.chunk, o.max_len));
   return o;
-}
-
-CacheOptions cache_options(const EngineOptions& o) {
-  CacheOptions c;
-  c.max_len = o.max_len;
-  c.max_seqs = o.max_seqs;
-  if (o.poison) c.poison = std::numeric_limits<double>::quiet_NaN();
-  return c;
 }
 
 engine::Policy policy(const EngineOptions& o) {
@@ -51,7 +47,9 @@ engine::Policy policy(const EngineOptions& o) {
 
 Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const EngineOptions& o) {
   const auto sizes = model::sizes(c, o.dtype, engine::step_rows(policy(o)));
-  auto plan = plan_cache(sizes.cache_spec, cache_options(o));
+  auto spec = engine::with_choices(sizes.cache_spec, o);
+  if (!spec) return pass(spec);
+  auto plan = plan_cache(*spec, engine::cache_options(o));
   if (!plan) return pass(plan);
   ModelInfo info;
   info.name = name;
@@ -73,6 +71,7 @@ Result<ModelInfo> describe(const std::string& name, const ModelConfig& c, const 
   info.weight_bytes = sizes.weight_bytes;
   info.cache_bytes_per_token = plan->bytes_per_token;
   info.cache_bytes = plan->reserved;
+  info.cache_codecs = engine::codec_words(*spec);
   info.scratch_bytes = sizes.workspace_bytes;
   return info;
 }
@@ -89,6 +88,8 @@ const char* name_of(StopReason reason) noexcept {
       return "stop_string";
     case StopReason::context:
       return "context";
+    case StopReason::no_room:
+      return "no_room";
     case StopReason::interrupted:
       break;
   }
@@ -156,7 +157,9 @@ Result<Engine> Engine::load(const std::string& model, const EngineOptions& optio
   auto loaded = engine::load(model, resolved->dtype, progress);
   if (!loaded) return pass(loaded);
   impl->loaded = std::move(*loaded);
-  auto cache = make_cache(impl->loaded.model->cache_spec(), cache_options(*resolved));
+  auto spec = engine::with_choices(impl->loaded.model->cache_spec(), *resolved);
+  if (!spec) return pass(spec);
+  auto cache = make_cache(*spec, engine::cache_options(*resolved));
   if (!cache) return pass(cache);
   impl->cache = std::move(*cache);
   auto workspace = base::Buffer::allocate(impl->info.scratch_bytes);
@@ -233,13 +236,15 @@ Result<Logits> Engine::logits(std::span<const TokenId> ids, const std::function<
   auto seq = impl_->cache->open();
   if (!seq) return pass(seq);
   Result<void> done;
-  if (impl_->options.cache == CacheMode::contiguous) {
+  if (impl_->options.cache != CacheMode::none) {
     done = impl_->read(*seq, ids, 0, logits.data.data(), keep_going);
   } else {
     // Every position from scratch over its whole prefix, as the loop without a cache does.
     for (std::size_t n = 1; n <= ids.size() && done; ++n) {
-      done = impl_->cache->truncate(*seq, 0);
-      if (done) done = impl_->read(*seq, ids.first(n), n - 1, logits.data.data() + (n - 1) * row_bytes, keep_going);
+      (void)impl_->cache->close(*seq);
+      seq = impl_->cache->open();
+      if (!seq) return pass(seq);
+      done = impl_->read(*seq, ids.first(n), n - 1, logits.data.data() + (n - 1) * row_bytes, keep_going);
     }
   }
   (void)impl_->cache->close(*seq);

@@ -55,7 +55,7 @@ std::vector<Append> Scheduler::plan_step() const {
   for (const bool short_ones : {true, false}) {
     for (const Active& active : active_) {
       const Pos pending = static_cast<Pos>(active.tokens.size()) - active.cached;
-      if ((pending == 1) != short_ones || room == 0) continue;
+      if ((pending == 1) != short_ones || room == 0 || active.resting || active.finished) continue;
       const int n = static_cast<int>(std::min<Pos>({pending, room, policy_.chunk}));
       appends.push_back({active.seq, n});
       room -= n;
@@ -64,18 +64,85 @@ std::vector<Append> Scheduler::plan_step() const {
   return appends;
 }
 
+Scheduler::Active& Scheduler::active_of(Seq seq) {
+  return *std::find_if(active_.begin(), active_.end(), [&](const Active& a) { return a.seq == seq; });
+}
+
+// The longest beginning of the planned step that the cache has room for; null when no sequence is left to run.
+Result<std::unique_ptr<Step>> Scheduler::begin_what_fits() {
+  while (true) {
+    auto appends = plan_step();
+    if (appends.empty()) return nullptr;
+    const Seq first = appends.front().seq;
+    Code why = Code::exhausted;
+    while (!appends.empty() && why == Code::exhausted) {
+      auto step = bench_.cache->begin(appends);
+      if (step) return step;
+      why = step.error().code;
+      if (why != Code::exhausted && why != Code::capacity) return step;
+      if (why == Code::exhausted) appends.pop_back();
+    }
+    if (why == Code::capacity) {
+      if (auto ok = drop_what_never_fits(appends); !ok) return pass(ok);
+      continue;
+    }
+    auto made = make_room(first);
+    if (!made) return pass(made);
+    if (!*made) return fail(Code::exhausted, "the cache has no room for one sequence alone");
+  }
+}
+
+// Ends the sequences that are too long for the whole pool.
+Result<void> Scheduler::drop_what_never_fits(std::span<const Append> appends) {
+  bool dropped = false;
+  for (const Append& append : appends) {
+    auto alone = bench_.cache->begin({&append, 1});
+    if (alone || alone.error().code != Code::capacity) continue;
+    Active& active = active_of(append.seq);
+    completions_[active.index].error = alone.error().message;
+    finish(active, StopReason::no_room);
+    dropped = true;
+  }
+  if (!dropped) return fail(Code::capacity, "the cache refuses a step whose sequences it takes one by one");
+  std::erase_if(active_, [](const Active& a) { return a.finished; });
+  return admit();
+}
+
+// Gives up the rows of the youngest other sequence. What it has made stays, and is read anew once another one ended.
+Result<bool> Scheduler::make_room(Seq for_whom) {
+  for (auto it = active_.rbegin(); it != active_.rend(); ++it) {
+    Active& active = *it;
+    if (active.seq == for_whom || active.cached == 0) continue;
+    if (auto ok = restart(active); !ok) return pass(ok);
+    active.resting = true;
+    ++completions_[active.index].preempted;
+    return true;
+  }
+  return false;
+}
+
+// An empty sequence in place of its own.
+Result<void> Scheduler::restart(Active& active) {
+  (void)bench_.cache->close(active.seq);
+  auto seq = bench_.cache->open();
+  if (!seq) return pass(seq);
+  active.seq = *seq;
+  active.cached = 0;
+  return {};
+}
+
 Result<void> Scheduler::step() {
   if (auto ok = admit(); !ok) return ok;
-  const auto appends = plan_step();
-  auto begun = bench_.cache->begin(appends);
+  auto begun = begin_what_fits();
   if (!begun) return pass(begun);
+  if (*begun == nullptr) return {};
   const auto slices = (*begun)->slices();
 
   std::vector<TokenId> ids;
   std::vector<int> rows;             // whose logits are wanted
   std::vector<Active*> rows_active;  // and by whom
   for (const Slice& slice : slices) {
-    Active& active = *std::find_if(active_.begin(), active_.end(), [&](const Active& a) { return a.seq == slice.seq; });
+    Active& active = active_of(slice.seq);
     const auto first = active.tokens.begin() + slice.first;
     ids.insert(ids.end(), first, first + slice.tokens);
     if (slice.first + slice.tokens == static_cast<Pos>(active.tokens.size())) {
@@ -142,8 +209,7 @@ Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits
   if (reason) {
     finish(active, *reason);
   } else if (policy_.recompute) {
-    active.cached = 0;
-    return bench_.cache->truncate(active.seq, 0);
+    return restart(active);
   }
   return {};
 }
@@ -158,6 +224,7 @@ void Scheduler::finish(Active& active, StopReason reason) {
   completion.reason = reason;
   (void)bench_.cache->close(active.seq);
   active.finished = true;
+  for (Active& other : active_) other.resting = false;
   std::string rest;
   // After a stop string nothing may follow; otherwise what was held back is text after all.
   if (active.decoder && reason != StopReason::stop_string) {

@@ -64,6 +64,7 @@ class Scheduler {
     std::size_t index = 0;
     Seq seq;
     bool finished = false;                 // and its sequence closed
+    bool resting = false;                  // preempted: waits until another sequence ends
     std::vector<TokenId> tokens;           // the prompt and what followed
     Pos cached = 0;                        // of them, how many the cache holds
     std::optional<StreamDecoder> decoder;  // empty without a tokenizer
@@ -76,6 +77,11 @@ class Scheduler {
 
   Result<void> admit();
   std::vector<Append> plan_step() const;
+  Result<std::unique_ptr<Step>> begin_what_fits();
+  Result<void> drop_what_never_fits(std::span<const Append> appends);
+  Result<bool> make_room(Seq for_whom);
+  Result<void> restart(Active& active);
+  Active& active_of(Seq seq);
   Result<void> accept(Active& active, std::span<const std::byte> logits);
   void emit(Active& active, std::optional<TokenId> id, const std::string& piece);
   void finish(Active& active, StopReason reason);

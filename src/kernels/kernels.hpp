@@ -76,6 +76,9 @@ struct Rotate {
   const T* sin = nullptr;
 };
 
+/// Positions that rule 4 takes together.
+inline constexpr Pos kSoftmaxBlock = 512;
+
 /// Queries of one slice of a step: row r (0 <= r < tokens) is position first + r, its head h starts at
 /// q + r * q_stride + h * k_dim; its result goes to out + r * out_stride + h * v_dim. Rules 4 and 5.
 template <class T>
@@ -90,12 +93,21 @@ struct Attend {
   T* out = nullptr;
   std::size_t out_stride = 0;
 
-  /// The positions that row r sees.
+  /// Row r sees positions [0, sinks(r)) and [begin(r), end(r)), which the view has.
   Pos begin(int r) const noexcept {
     const Pos position = first + r;
     return view.span.window > 0 ? std::max(view.first, position + 1 - view.span.window) : view.first;
   }
-  Pos end(int r) const noexcept { return std::min(first + r + 1, view.first + view.count); }
+  Pos end(int r) const noexcept { return std::min(first + r + 1, view.end()); }
+  Pos sinks(int r) const noexcept { return view.span.window > 0 ? std::min(view.span.sinks, begin(r)) : 0; }
+
+  /// Of the blocks of kSoftmaxBlock positions, those that hold any of them are of [first_block(r), end_block(r)).
+  Pos first_block(int r) const noexcept { return sinks(r) > 0 ? 0 : begin(r) / kSoftmaxBlock; }
+  Pos end_block(int r) const noexcept { return (end(r) - 1) / kSoftmaxBlock + 1; }
+  bool sees_block(int r, Pos block) const noexcept {
+    return block * kSoftmaxBlock < sinks(r) ||
+           ((block + 1) * kSoftmaxBlock > begin(r) && block * kSoftmaxBlock < end(r));
+  }
 };
 
 /// What a query makes of one block of kSoftmaxBlock positions by rule 4, before the blocks are merged: the largest
@@ -104,7 +116,6 @@ template <class T>
 struct Partial {
   T maximum, sum;
 };
-inline constexpr Pos kSoftmaxBlock = 512;
 
 /// Blocks [first, first + count) of the queries of some rows and one KV head: query i of block first + b is at
 /// [b x queries + i], where i counts the heads of the KV head's group within a row, then the next row.

@@ -146,8 +146,8 @@ bool attend_by_blocks(const Compute& on, std::span<const AttendPart<T>> parts) {
   for (const auto& part : parts) {
     const Attend<T>& op = *part.op;
     PartialBlocks<T> blocks;
-    blocks.first = op.begin(part.rows.begin) / kSoftmaxBlock;
-    blocks.count = (op.end(part.rows.end - 1) - 1) / kSoftmaxBlock - blocks.first + 1;
+    blocks.first = op.first_block(part.rows.begin);
+    blocks.count = op.end_block(part.rows.end - 1) - blocks.first;
     blocks.queries = static_cast<std::size_t>(part.rows.end - part.rows.begin) *
                      static_cast<std::size_t>(op.heads / op.view.layout->kv_heads);
     const std::size_t n = static_cast<std::size_t>(blocks.count) * blocks.queries;

@@ -173,9 +173,14 @@ Result<Seq> Snapshot::restore(std::size_t index, const Identity& model, Cache& c
       }
       cells.push_back(std::move(*buffer));
       layouts[layer] = cell_layout(new_layers[layer]);
-      View view{cells.back().data(),  numbers,    &layouts[layer],       block.first,
-                length - block.first, block.kept, new_layers[layer].span};
-      view.cells = view.cells.first(block_cells(block, saved.length()));
+      View view;
+      view.base = cells.back().data();
+      view.cells = std::span(numbers).first(block_cells(block, saved.length()));
+      view.layout = &layouts[layer];
+      view.first = block.first;
+      view.count = length - block.first;
+      view.kept = block.kept;
+      view.span = new_layers[layer].span;
       views.push_back(view);
     }
     return cache.restore(length, views);

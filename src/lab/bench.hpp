@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lab/bench_work.hpp"
+#include "stet/engine.hpp"
 #include "stet/result.hpp"
 
 namespace stet::lab {
@@ -24,6 +26,10 @@ struct BenchTest {
 struct BenchOptions {
   std::string model;
   std::vector<DType> dtypes = {DType::f32};
+  std::vector<KvCodecs> kv;                 // one after the other; none: a cache in the type of the arithmetic
+  CacheMode cache = CacheMode::contiguous;  // any but `none`. Pages lie in an order that `seed` shuffles
+  Pos page_tokens = 16, pool_tokens = 0;    // of a paged cache
+  std::optional<Span> span;                 // what queries see, instead of what the model says
   std::vector<BenchTest> tests = {
       {BenchTest::Kind::prefill, 512}, {BenchTest::Kind::prefill, 16}, {BenchTest::Kind::decode, 128}};
   std::vector<Pos> depths = {0, kNearLimit};  // tokens in each sequence before the test
@@ -52,6 +58,7 @@ Result<std::vector<BenchCase>> bench_cases(const BenchOptions& options, Pos cont
 struct BenchRow {
   BenchCase at;
   DType dtype = DType::f32;
+  std::string kv;  // how the cache stores, in words of the flag
   int threads = 1;
   double ms = 0;  // median: of one step of decode, of a whole prefill
   Work work;      // of that step
@@ -82,7 +89,8 @@ struct BenchCallbacks {
   std::function<bool()> keep_going;  // false: Code::interrupted
 };
 
-/// Appends to `report` as rows are done; those stay after an error.
+/// Appends to `report` as rows are done; those stay after an error. Code::invalid_argument names a cache that cannot
+/// be.
 Result<void> bench(const BenchOptions& options, const BenchCallbacks& callbacks, BenchReport& report);
 
 }  // namespace stet::lab

@@ -7,11 +7,34 @@
 
 namespace stet::lab {
 
-Work work_of(const ModelConfig& c, DType weights, const StepShape& shape) {
+namespace {
+
+// Stored bytes of one token in one layer.
+double row_bytes(const LayerSpec& layer) {
+  CacheOptions one;
+  one.max_len = 1;
+  const auto plan = plan_cache({{layer}}, one);
+  return plan ? static_cast<double>(plan->bytes_per_token) : 0;
+}
+
+// Positions that the rows of a step read between them: those of a window, and of the others the sinks.
+Pos read_rows(const Span& span, Pos depth, Pos tokens) {
+  const Pos all = depth + tokens;
+  return span.window > 0 ? std::min(all, span.window + tokens - 1 + span.sinks) : all;
+}
+
+Pos seen_by(const Span& span, Pos position) {
+  return span.window > 0 ? std::min(position + 1, span.window + span.sinks) : position + 1;
+}
+
+}  // namespace
+
+Work work_of(const WorkOf& of, const StepShape& shape) {
+  const ModelConfig& c = of.config;
   const double width = c.width, vocab = c.vocab;
   const double rows = static_cast<double>(shape.tokens) * shape.batch;
-  const auto packed = [weights](int in, int out) {
-    return static_cast<double>(kernels::Packed::bytes(weights, in, out));
+  const auto packed = [&of](int in, int out) {
+    return static_cast<double>(kernels::Packed::bytes(of.weights, in, out));
   };
   double layer_bytes = 0, layer_weights = 0;
   for (const auto& matrix : model::layer_matrices(c)) {
@@ -20,29 +43,23 @@ Work work_of(const ModelConfig& c, DType weights, const StepShape& shape) {
   }
   Work work;
   work.weight_bytes = c.layers * layer_bytes + packed(c.width, c.vocab);
-  if (!c.tied_head) work.weight_bytes += rows * width * bits_of(weights) / 8;
+  if (!c.tied_head) work.weight_bytes += rows * width * bits_of(of.weights) / 8;
   work.linear_operations = 2 * c.layers * rows * layer_weights + 2 * shape.batch * width * vocab;
 
-  const double element = static_cast<double>(size_of(arithmetic_of(weights)));
-  const double stored = 2.0 * c.kv_heads * c.head_dim;  // numbers of a token and layer, keys and values
-  for (int layer = 0; layer < c.layers; ++layer) {
-    const Pos all = shape.depth + shape.tokens;
-    const Pos window = c.windows.empty() ? 0 : c.windows[static_cast<std::size_t>(layer)];
-    const Pos read = window > 0 ? std::min(all, window + shape.tokens - 1) : all;
-    work.cache_bytes += shape.batch * static_cast<double>(read) * stored * element;
-    double visible = 0;  // row t sees itself and the depth + t positions before it, or the last of a window
-    for (Pos t = 1; t <= shape.tokens; ++t) {
-      visible += static_cast<double>(window > 0 ? std::min(shape.depth + t, window) : shape.depth + t);
-    }
+  for (const LayerSpec& layer : of.cache.layers) {
+    const auto read = static_cast<double>(read_rows(layer.span, shape.depth, shape.tokens));
+    work.cache_bytes += shape.batch * read * row_bytes(layer);
+    double visible = 0;
+    for (Pos t = 0; t < shape.tokens; ++t) visible += static_cast<double>(seen_by(layer.span, shape.depth + t));
     work.attention_operations += shape.batch * visible * 2 * (2.0 * c.heads * c.head_dim);
   }
   return work;
 }
 
-Work mean_work(const ModelConfig& config, DType weights, const StepShape& shape, int steps) {
+Work mean_work(const WorkOf& of, const StepShape& shape, int steps) {
   Work mean;
   for (int i = 0; i < steps; ++i) {
-    const Work work = work_of(config, weights, {shape.depth + i, 1, shape.batch});
+    const Work work = work_of(of, {shape.depth + i, 1, shape.batch});
     mean.weight_bytes += work.weight_bytes / steps;
     mean.cache_bytes += work.cache_bytes / steps;
     mean.linear_operations += work.linear_operations / steps;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/config.hpp"
+#include "stet/cache.hpp"
 #include "stet/types.hpp"
 
 namespace stet::lab {
@@ -12,12 +13,19 @@ struct StepShape {
   int tokens = 1, batch = 1;
 };
 
+/// The bytes of a model's weights by their type, and of its cache by its spec.
+struct WorkOf {
+  const ModelConfig& config;
+  DType weights = DType::f32;
+  const CacheSpec& cache;
+};
+
 /// Of one step. Vectors (norms, biases, position rows) and activations are left out: they are small, and leaving them
 /// out only makes the bound harder.
 struct Work {
   double weight_bytes = 0;          // every matrix once as it is packed, scales and padding included; the head once; of
                                     // an untied token embedding only the rows used
-  double cache_bytes = 0;           // every visible stored row once a layer and sequence
+  double cache_bytes = 0;           // every visible stored row once a layer and sequence, scales included
   double linear_operations = 0;     // 2 a multiply-add; layers for all rows, the head for one row a sequence
   double attention_operations = 0;  // q.k and p.v of the visible rows
 
@@ -25,10 +33,10 @@ struct Work {
   double operations() const { return linear_operations + attention_operations; }
 };
 
-Work work_of(const ModelConfig& config, DType weights, const StepShape& shape);
+Work work_of(const WorkOf& of, const StepShape& shape);
 
 /// The mean of `steps` steps of one token each, the first at `shape`'s depth.
-Work mean_work(const ModelConfig& config, DType weights, const StepShape& shape, int steps);
+Work mean_work(const WorkOf& of, const StepShape& shape, int steps);
 
 /// What the machine does at most, measured.
 struct Limits {

@@ -9,8 +9,9 @@
 #include <span>
 
 #include "base/thread_pool.hpp"
+#include "engine/cache_setup.hpp"
 #include "engine/loaded.hpp"
-#include "sample/weights.hpp"
+#include "lab/eval_score.hpp"
 #include "stet/cache.hpp"
 
 namespace stet::lab {
@@ -19,64 +20,22 @@ namespace {
 // Rows of a step: enough for the kernels' tiles, and of a vocabulary of 50,000 two times 13 MB of logits.
 constexpr Pos kChunk = 64;
 
-// One position: how two models predict the token that came.
-struct Score {
-  double nll_reference = 0, nll = 0, kl = 0, distance = 0, largest = 0;
-  bool same_top = false, finite = false;
+// What is compared: a model and how its cache stores.
+struct Subject {
+  const model::Model* model;
+  CacheSpec cache;
+  std::string name, kv;
 };
 
-// Probabilities of a row by log-softmax in double.
-struct Softmax {
-  std::vector<double> x, p;  // logits; probabilities
-  double largest = 0, log_sum = 0;
-  std::size_t top = 0;
-
-  double log_p(std::size_t i) const { return x[i] - largest - log_sum; }
-};
-
-bool all_finite(const std::vector<double>& x) {
-  return std::all_of(x.begin(), x.end(), [](double v) { return std::isfinite(v); });
-}
-
-Softmax softmax(std::vector<double> x) {
-  Softmax s;
-  s.x = std::move(x);
-  s.p.resize(s.x.size());
-  s.top = static_cast<std::size_t>(std::max_element(s.x.begin(), s.x.end()) - s.x.begin());
-  s.largest = s.x[s.top];
-  sample::weights(s.x.data(), s.x.size(), s.largest, 1, s.p.data());
-  double sum = 0;
-  for (const double e : s.p) sum += e;
-  for (double& e : s.p) e /= sum;
-  s.log_sum = std::log(sum);  // libm's: this is a report, whose last digits nobody compares
-  return s;
-}
-
-Score score(std::vector<double> reference, std::vector<double> other, std::size_t next) {
-  Score score;
-  score.finite = all_finite(reference) && all_finite(other);
-  if (!score.finite) return score;
-  const Softmax a = softmax(std::move(reference)), b = softmax(std::move(other));
-  score.nll_reference = -a.log_p(next);
-  score.nll = -b.log_p(next);
-  score.same_top = a.top == b.top;
-  for (std::size_t i = 0; i < a.x.size(); ++i) {
-    score.kl += a.p[i] * (a.log_p(i) - b.log_p(i));
-    score.distance = std::max(score.distance, std::abs(a.x[i] - b.x[i]));
-    score.largest = std::max(score.largest, std::abs(a.x[i]));
-  }
-  score.kl = std::max(score.kl, 0.0);  // it is not negative; rounding can make it so by 1e-16
-  return score;
-}
-
-// A model with what a forward needs.
+// A subject with what a forward needs.
 class Reader {
  public:
-  static Result<Reader> make(const model::Model& model, Pos window) {
+  static Result<Reader> make(const Subject& subject, Pos window) {
+    const model::Model& model = *subject.model;
     Reader reader(model);
     CacheOptions options;
     options.max_len = window;
-    auto cache = make_cache(model.cache_spec(), options);
+    auto cache = make_cache(subject.cache, options);
     if (!cache) return pass(cache);
     reader.cache_ = std::move(*cache);
     auto seq = reader.cache_->open();
@@ -121,24 +80,8 @@ class Reader {
   base::Buffer workspace_, logits_;
 };
 
-// Sums over positions, in the order of the text.
-struct Totals {
-  double nll_reference = 0, nll = 0, kl = 0, distance = 0, largest = 0;
-  Pos scored = 0, same_top = 0;
-
-  void add(const Score& s) {
-    nll_reference += s.nll_reference;
-    nll += s.nll;
-    kl += s.kl;
-    distance = std::max(distance, s.distance);
-    largest = std::max(largest, s.largest);
-    ++scored;
-    same_top += s.same_top ? 1 : 0;
-  }
-};
-
 struct Work {
-  const model::Model* reference;
+  Subject reference;
   std::span<const TokenId> ids;
   Pos window;
   base::ThreadPool* pool;
@@ -177,8 +120,8 @@ Result<void> score_window(const Work& work, std::span<const TokenId> ids, Reader
 }
 
 // `other` beside the reference; null: the reference alone.
-Result<Totals> score_all(const Work& work, const model::Model* other) {
-  auto a = Reader::make(*work.reference, work.window);
+Result<Totals> score_all(const Work& work, const Subject* other) {
+  auto a = Reader::make(work.reference, work.window);
   if (!a) return pass(a);
   std::optional<Reader> b;
   if (other != nullptr) {
@@ -186,30 +129,62 @@ Result<Totals> score_all(const Work& work, const model::Model* other) {
     if (!made) return pass(made);
     b = std::move(*made);
   }
-  const char* name = name_of(other != nullptr ? other->weights() : work.reference->weights());
+  const std::string& name = other != nullptr ? other->name : work.reference.name;
   const auto window = static_cast<std::size_t>(work.window);
   Totals totals;
   for (std::size_t at = 0; at < work.ids.size(); at += window) {
     if (work.callbacks->on_progress)
       work.callbacks->on_progress(fmt::format("{}: {} of {} tokens", name, at, work.ids.size()));
     const auto ids = work.ids.subspan(at, std::min(window, work.ids.size() - at));
-    if (auto ok = score_window(work, ids, *a, b ? &*b : nullptr, totals); !ok) return pass(ok);
+    if (auto ok = score_window(work, ids, *a, b ? &*b : nullptr, totals); !ok) {
+      return fail(ok.error().code,
+                  other != nullptr ? fmt::format("{}: {}", name, ok.error().message) : ok.error().message);
+    }
   }
   return totals;
 }
 
-EvalRow row_of(const Totals& totals, const model::Model& model) {
+Result<EvalRow> row_of(const Totals& totals, const Subject& subject) {
   const auto n = static_cast<double>(totals.scored);
   EvalRow row;
-  row.dtype = model.weights();
+  row.dtype = subject.model->weights();
+  row.kv = subject.kv;
   row.nll = totals.nll / n;
   row.perplexity = std::exp(row.nll);
   row.kl = totals.kl / n;
   row.top1 = static_cast<double>(totals.same_top) / n;
   row.max_logit_distance = totals.distance;
   row.max_logit_relative = totals.largest > 0 ? totals.distance / totals.largest : 0;
-  row.weight_bytes = model.weight_bytes();
+  row.weight_bytes = subject.model->weight_bytes();
+  CacheOptions one;
+  one.max_len = 1;
+  const auto plan = plan_cache(subject.cache, one);
+  if (!plan) return pass(plan);
+  row.cache_bytes_per_token = plan->bytes_per_token;
   return row;
+}
+
+// Scores `other` (null: nothing) beside the reference, whose row comes first in the report.
+Result<void> add_row(const Work& work, const Subject* other, EvalReport& report) {
+  auto totals = score_all(work, other);
+  if (!totals) return pass(totals);
+  if (other != nullptr) {
+    auto row = row_of(*totals, *other);
+    if (!row) return pass(row);
+    report.rows.push_back(std::move(*row));
+  }
+  totals->nll = totals->nll_reference;
+  totals->kl = totals->distance = 0;
+  totals->same_top = totals->scored;
+  auto row = row_of(*totals, work.reference);
+  if (!row) return pass(row);
+  report.rows.front() = std::move(*row);
+  report.scored = totals->scored;
+  return {};
+}
+
+Subject plain(const model::Model& model) {
+  return {&model, model.cache_spec(), name_of(model.weights()), name_of(arithmetic_of(model.weights()))};
 }
 
 Result<std::vector<TokenId>> ids_of(const EvalInput& input, const engine::Loaded& loaded) {
@@ -234,20 +209,10 @@ Result<std::vector<TokenId>> ids_of(const EvalInput& input, const engine::Loaded
   return ids;
 }
 
-}  // namespace
-
-Result<EvalReport> evaluate(const EvalOptions& options, const EvalInput& input, const EvalCallbacks& callbacks) {
-  const auto load = [&](DType dtype) {
-    return engine::load(options.model, dtype, [&](double fraction) {
-      if (callbacks.on_progress) {
-        callbacks.on_progress(fmt::format("{}: loading {} %", name_of(dtype), static_cast<int>(fraction * 100)));
-      }
-      return !callbacks.keep_going || callbacks.keep_going();
-    });
-  };
-  auto reference = load(DType::f32);
-  if (!reference) return pass(reference);
-  auto ids = ids_of(input, *reference);
+// The tokens that are read and the windows they are read in.
+Result<std::vector<TokenId>> plan_windows(const EvalOptions& options, const EvalInput& input,
+                                          const engine::Loaded& loaded, EvalReport& report) {
+  auto ids = ids_of(input, loaded);
   if (!ids) return pass(ids);
   if (options.tokens > 0 && static_cast<Pos>(ids->size()) > options.tokens)
     ids->resize(static_cast<std::size_t>(options.tokens));
@@ -256,35 +221,66 @@ Result<EvalReport> evaluate(const EvalOptions& options, const EvalInput& input, 
                 fmt::format("{} has {} token{}: at least 2 are needed, one to predict the other", input.name,
                             ids->size(), ids->size() == 1 ? "" : "s"));
   }
-  const Pos context = reference->model->config().context;
-  EvalReport report;
+  const Pos context = loaded.model->config().context;
   report.tokens = static_cast<Pos>(ids->size());
   report.window = options.window > 0 ? options.window : context;
   if (report.window < 2 || report.window > context) {
     return fail(Code::invalid_argument,
                 fmt::format("windows of {} tokens: must be 2 to the model's context of {}", report.window, context));
   }
+  return ids;
+}
+
+// The same model on caches of each codec.
+Result<void> compare_codecs(const Work& work, std::span<const KvCodecs> all, EvalReport& report) {
+  for (const KvCodecs& kv : all) {
+    EngineOptions choice;
+    choice.kv = {kv};
+    auto spec = engine::with_choices(work.reference.cache, choice);
+    if (!spec) return pass(spec);
+    const Subject other{work.reference.model, std::move(*spec), "cache in " + engine::words_of(kv),
+                        engine::words_of(kv)};
+    if (auto ok = add_row(work, &other, report); !ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<EvalReport> evaluate(const EvalOptions& options, const EvalInput& input, const EvalCallbacks& callbacks) {
+  if (!options.kv.empty() && options.dtypes.size() != 1) {
+    return fail(Code::invalid_argument, fmt::format("codecs of the cache are compared with weights of one type, not {}",
+                                                    options.dtypes.size()));
+  }
+  const auto load = [&](DType dtype) {
+    return engine::load(options.model, dtype, [&](double fraction) {
+      if (callbacks.on_progress) {
+        callbacks.on_progress(fmt::format("{}: loading {} %", name_of(dtype), static_cast<int>(fraction * 100)));
+      }
+      return !callbacks.keep_going || callbacks.keep_going();
+    });
+  };
+  auto reference = load(options.kv.empty() ? DType::f32 : options.dtypes.front());
+  if (!reference) return pass(reference);
+  EvalReport report;
+  auto ids = plan_windows(options, input, *reference, report);
+  if (!ids) return pass(ids);
   base::ThreadPool pool(options.threads > 0 ? options.threads : base::available_cpus());
-  const Work work{reference->model.get(), *ids, std::min(report.window, report.tokens), &pool, &callbacks};
+  const Work work{plain(*reference->model), *ids, std::min(report.window, report.tokens), &pool, &callbacks};
   report.rows.resize(1);
+  if (!options.kv.empty()) {
+    if (auto ok = compare_codecs(work, options.kv, report); !ok) return pass(ok);
+    return report;
+  }
   for (const DType dtype : options.dtypes) {
     if (dtype == DType::f32) continue;
     auto other = load(dtype);
     if (!other) return pass(other);
-    auto totals = score_all(work, other->model.get());
-    if (!totals) return fail(totals.error().code, fmt::format("{}: {}", name_of(dtype), totals.error().message));
-    report.rows.push_back(row_of(*totals, *other->model));
-    totals->nll = totals->nll_reference;
-    totals->kl = totals->distance = 0;
-    totals->same_top = totals->scored;
-    report.rows.front() = row_of(*totals, *work.reference);
-    report.scored = totals->scored;
+    const Subject subject = plain(*other->model);
+    if (auto ok = add_row(work, &subject, report); !ok) return pass(ok);
   }
   if (report.rows.size() == 1) {
-    auto totals = score_all(work, nullptr);
-    if (!totals) return pass(totals);
-    report.rows.front() = row_of(*totals, *work.reference);
-    report.scored = totals->scored;
+    if (auto ok = add_row(work, nullptr, report); !ok) return pass(ok);
   }
   return report;
 }

@@ -93,12 +93,21 @@ struct Watched {
   ObservedCache* observed = nullptr;
 };
 
-Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seqs, const Conditions& conditions) {
+Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seqs, const Conditions& conditions,
+                             Pos max_step) {
   CacheOptions options;
+  options.layout = conditions.cache.layout;
+  options.retain = conditions.cache.retain;
+  if (options.layout == Layout::paged) {
+    options.page_tokens = conditions.cache.page_tokens;
+    options.pool_tokens = conditions.cache.pool_tokens;
+    options.shuffle = conditions.cache.shuffle;
+  }
+  options.max_step_tokens = max_step;
   options.max_len = max_len;
   options.max_seqs = max_seqs;
   if (conditions.poison) options.poison = std::numeric_limits<double>::quiet_NaN();
-  auto made = make_cache(model.cache_spec(), options);
+  auto made = make_cache(conditions.cache.spec(model), options);
   if (!made) return pass(made);
   std::unique_ptr<Cache> cache = std::move(*made);
   if (conditions.plant)
@@ -199,10 +208,77 @@ class Runner {
 
 }  // namespace
 
+CacheSpec CacheChoice::spec(const model::Model& model) const {
+  CacheSpec spec = model.cache_spec();
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    if (codecs) {
+      spec.layers[i].k = codecs->first;
+      spec.layers[i].v = codecs->second;
+    }
+    if (!spans.empty()) spec.layers[i].span = spans[i % spans.size()];
+  }
+  return spec;
+}
+
+Result<Drive> Drive::make(const model::Model& model, const Conditions& conditions, Size size) {
+  auto watched = make_watched(model, size.max_len, size.seqs, conditions, std::min(size.max_len, size.max_step));
+  if (!watched) return pass(watched);
+  Drive drive;
+  drive.model_ = &model;
+  drive.conditions_ = conditions;
+  drive.cache_ = std::move(watched->cache);
+  drive.observed_ = watched->observed;
+  drive.pool_ = std::make_unique<base::ThreadPool>(conditions.threads);
+  return drive;
+}
+
+Result<void> Drive::feed(Seq seq, const Ids& ids, Pos to, Pos chunk, std::vector<std::byte>* out) {
+  const std::size_t row_bytes = static_cast<std::size_t>(model_->config().vocab) * size_of(model_->dtype());
+  auto at = cache_->length(seq);
+  if (!at) return pass(at);
+  for (Pos first = *at; first < to;) {
+    if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
+    const int n = static_cast<int>(std::min(chunk, to - first));
+    if (n > workspace_rows_) {
+      auto workspace = base::Buffer::allocate(model_->workspace_bytes(n));
+      if (!workspace) return pass(workspace);
+      workspace_ = std::move(*workspace);
+      workspace_rows_ = n;
+    }
+    const Append append{seq, n};
+    auto step = cache_->begin({&append, 1});
+    if (!step && step.error().code == Code::exhausted && make_room && make_room()) continue;
+    if (!step) return pass(step);
+    std::vector<int> rows;
+    std::byte* data = nullptr;
+    if (out != nullptr) {
+      for (int r = 0; r < n; ++r) rows.push_back(r);
+      out->resize(out->size() + rows.size() * row_bytes);
+      data = out->data() + out->size() - rows.size() * row_bytes;
+    }
+    const Ids some = slice(ids, first, first + n);
+    if (auto ok = model_->forward({pool_.get(), conditions_.target}, **step, some, {rows, data}, workspace_); !ok) {
+      return ok;
+    }
+    (*step)->commit();
+    first += n;
+  }
+  return {};
+}
+
+std::string Drive::record() const {
+  return stet::lab::record(*observed_, conditions_, model_->weights());
+}
+
 Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions,
                     const KeepGoing& go) {
   const Pos longest = *std::max_element(schedule.lengths.begin(), schedule.lengths.end());
-  auto watched = make_watched(model, longest, static_cast<int>(schedule.lengths.size()), conditions);
+  Pos longest_step = 1;
+  for (const Action& action : schedule.actions) {
+    for (const auto& part : action.append) longest_step = std::max(longest_step, static_cast<Pos>(part.ids.size()));
+  }
+  auto watched = make_watched(model, longest, static_cast<int>(schedule.lengths.size()), conditions,
+                              std::min(longest, longest_step));
   if (!watched) return pass(watched);
   Runner runner(model, schedule, conditions);
   if (auto ok = runner.run(*watched->cache, go); !ok) return pass(ok);
@@ -213,7 +289,7 @@ Result<Outcome> generate(const engine::Loaded& loaded, const Ids& prompt, int n,
                          bool recompute, const Conditions& conditions, const KeepGoing& go) {
   const model::Model& model = *loaded.model;
   const auto max_len = static_cast<Pos>(prompt.size()) + n;
-  auto watched = make_watched(model, max_len, 1, conditions);
+  auto watched = make_watched(model, max_len, 1, conditions, max_len);
   if (!watched) return pass(watched);
   engine::Policy policy;
   policy.chunk = static_cast<int>(max_len);

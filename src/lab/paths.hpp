@@ -2,11 +2,16 @@
 // position and a record of what really happened.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/buffer.hpp"
+#include "base/thread_pool.hpp"
 #include "engine/loaded.hpp"
 #include "lab/wrap.hpp"
 #include "model/model.hpp"
@@ -42,8 +47,23 @@ Schedule with_detours(const Ids& ids, const Ids& others);  // wrong turns, trunc
 Schedule ragged(const std::vector<Ids>& sequences,
                 Pos chunk);  // together: prompts in chunks, then one token a step each
 
+/// The cache of a path: by default the plain one, with every row kept and windows as masks only, which the others are
+/// held to.
+struct CacheChoice {
+  Layout layout = Layout::contiguous;
+  Retain retain = Retain::all;
+  Pos page_tokens = 16;
+  Pos pool_tokens = 0;
+  std::optional<std::uint64_t> shuffle;
+  std::optional<std::pair<Codec, Codec>> codecs;  // of K and V; none: the arithmetic's own
+  std::vector<Span> spans;                        // of the layers in turn; empty: the model's
+
+  CacheSpec spec(const model::Model& model) const;
+};
+
 /// How a path is run.
 struct Conditions {
+  CacheChoice cache;
   int threads = 1;
   const kernels::Target* target = &kernels::targets().front();
   bool poison = true;
@@ -60,6 +80,38 @@ struct Outcome {
 
 /// Stop is asked between steps; Code::interrupted.
 using KeepGoing = std::function<bool()>;
+
+/// A cache driven by hand.
+class Drive {
+ public:
+  /// For sequences of up to `max_len` tokens, `seqs` at a time, in chunks of up to `max_step`. The model must outlive
+  /// it.
+  struct Size {
+    Pos max_len = 0, max_step = 0;
+    int seqs = 1;
+  };
+  static Result<Drive> make(const model::Model& model, const Conditions& conditions, Size size);
+
+  Cache& cache() noexcept { return *cache_; }
+
+  /// Appends ids [length of seq, to) in chunks; their logits go to the end of `out`, unless it is null. `make_room` is
+  /// called when the cache is exhausted, and answers whether to try again.
+  Result<void> feed(Seq seq, const Ids& ids, Pos to, Pos chunk, std::vector<std::byte>* out);
+  std::function<bool()> make_room;
+  KeepGoing keep_going;
+
+  /// What was done, as Outcome::record says it.
+  std::string record() const;
+
+ private:
+  const model::Model* model_ = nullptr;
+  Conditions conditions_;
+  std::unique_ptr<Cache> cache_;
+  ObservedCache* observed_ = nullptr;
+  std::unique_ptr<base::ThreadPool> pool_;
+  base::Buffer workspace_;
+  int workspace_rows_ = 0;
+};
 
 Result<Outcome> run(const model::Model& model, const Schedule& schedule, const Conditions& conditions,
                     const KeepGoing& go);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "lab/pairs.hpp"
 #include "lab/paths.hpp"
 #include "sample/sampler.hpp"
 
@@ -18,61 +19,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds for one token alone, and for one row among many.
-struct Cost {
-  double token = 0, row = 0;
-};
-
-// What a pair's sides are given.
-struct Given {
-  const engine::Loaded* loaded;
-  Ids ids, others;  // two sequences of the pair's length
-  std::optional<Plant> plant;
-  KeepGoing go;
-  const kernels::Target* target;
-
-  Pos n() const { return static_cast<Pos>(ids.size()); }
-  Conditions usual() const {
-    Conditions conditions;
-    conditions.target = target;
-    return conditions;
-  }
-  Result<Outcome> path(const Schedule& schedule) const { return path(schedule, usual()); }
-  Result<Outcome> path(const Schedule& schedule, const Conditions& conditions) const {
-    return run(*loaded->model, schedule, conditions, go);
-  }
-  // The side that a plant damages: halfway, so that there are queries before and after.
-  Conditions damaged() const { return damaged(usual()); }
-  Conditions damaged(Conditions conditions) const {
-    conditions.plant = plant;
-    conditions.plant_position = n() / 2;
-    return conditions;
-  }
-  // A chunk that really makes more than one step.
-  Pos chunk(Pos c) const { return std::min(c, std::max<Pos>(1, n() - 1)); }
-};
-
-using Side = std::function<Result<Outcome>(const Given&)>;
-
-struct Spec {
-  std::string name;
-  Side a, b;
-  std::function<double(const Cost&, double n)> seconds;  // of both sides at length n
-  bool ids = false;                                      // the elements are token ids
-};
-
-Result<Outcome> once(const Given& g) {
-  return g.path(in_chunks(g.ids, g.n()));
-}
 Result<Outcome> by_token(const Given& g) {
   return g.path(in_chunks(g.ids, 1));
-}
-
-double linear(const Cost& c, double n) {
-  return n * (c.token + c.row);
-}
-double quadratic(const Cost& c, double n) {
-  return n * c.token + n * n / 2 * c.row;
 }
 
 Spec chunks(Pos c) {
@@ -140,7 +88,7 @@ Spec kernels_of(const kernels::Target& other, DType weights) {
 }
 
 // The table: every way to the same bits that the engine has. Side b is the one that a plant damages.
-std::vector<Spec> table(DType weights, const kernels::Target& fastest) {
+std::vector<Spec> table(DType weights, const kernels::Target& fastest, bool all) {
   SamplingParams sampled;
   sampled.temperature = 1;
   sampled.top_k = 40;
@@ -174,6 +122,7 @@ std::vector<Spec> table(DType weights, const kernels::Target& fastest) {
     if (target.name_with(weights) != last) specs.push_back(kernels_of(target, weights));
     last = target.name_with(weights);
   }
+  for (auto& spec : cache_pairs(all)) specs.push_back(std::move(spec));
   return specs;
 }
 
@@ -263,7 +212,7 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
   auto cost = measure(given(wanted));
   if (!cost) return pass(cost);
 
-  const auto specs = table(loaded.model->weights(), target);
+  const auto specs = table(loaded.model->weights(), target, options.all);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     Pos n = wanted;
     if (budget_seconds > 0) {

@@ -22,6 +22,8 @@ struct VerifyOptions {
   double budget_seconds = 0;                             // for everything; 0: none. Shrinks lengths, never pairs
   std::optional<Plant> plant;                            // damages one side of each pair
   std::uint64_t seed = 0;                                // of the token ids
+  bool all = false;                                      // every combination of layout, codec, page, window, chunk
+                                                         // and threads, and forks at every position
 };
 
 /// "flip-bit" or "stale-row".

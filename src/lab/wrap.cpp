@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -31,8 +32,29 @@ Result<std::unique_ptr<Step>> ObservedCache::begin(std::span<const Append> appen
   return step;
 }
 
+Result<Seq> ObservedCache::fork(Seq seq, Pos upto) {
+  auto done = inner_->fork(seq, upto);
+  if (done) note(fmt::format("fork at {}", upto));
+  return done;
+}
+
+Result<Seq> ObservedCache::restore(Pos length, std::span<const View> layers) {
+  auto done = inner_->restore(length, layers);
+  if (done) note(fmt::format("restore {}", length));
+  return done;
+}
+
 std::string ObservedCache::record() const {
-  std::string text = "contiguous, rows a step:";
+  std::string text = name_of(options().layout);
+  if (options().layout == Layout::paged) {
+    text += fmt::format(", pages of {}{}", options().page_tokens, options().shuffle ? ", shuffled" : "");
+  }
+  const LayerSpec& layer = spec().layers.front();
+  text += fmt::format(", {} and {}", name_of(layer.k), name_of(layer.v));
+  if (std::any_of(spec().layers.begin(), spec().layers.end(), [](const auto& l) { return l.span.window > 0; })) {
+    text += options().retain == Retain::all ? ", windows as masks" : ", windows evict";
+  }
+  text += ", rows a step:";
   constexpr std::size_t kShown = 6;
   for (std::size_t i = 0; i < events_.size() && i < kShown; ++i) {
     text += fmt::format(" {}", events_[i].first);

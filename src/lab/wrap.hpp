@@ -45,12 +45,15 @@ class ForwardingCache : public Cache {
   std::unique_ptr<Cache> inner_;
 };
 
-/// Writes down the shape of every step and every truncation: what a path did, as opposed to what it was asked for.
+/// Writes down the shape of every step, every truncation, fork and restore: what a path did, as opposed to what it was
+/// asked for.
 class ObservedCache final : public ForwardingCache {
  public:
   using ForwardingCache::ForwardingCache;
   Result<void> truncate(Seq seq, Pos len) override;
   Result<std::unique_ptr<Step>> begin(std::span<const Append> appends) override;
+  Result<Seq> fork(Seq seq, Pos upto) override;
+  Result<Seq> restore(Pos length, std::span<const View> layers) override;
 
   /// For people and for comparing: "steps 3 x 16, 2 sequences at most, poisoned". Equal records mean the same path.
   std::string record() const;

@@ -9,7 +9,7 @@ from program import LONG, PLAIN, ProgramTest, start
 
 SMALL = ["bench", "-m", "random:char,layers=1,width=32,heads=2,ctx=40", "--tests", "pp8,tg4", "--batch", "1,2", "-r", 1]
 FIELDS = ["test", "dtype", "depth", "batch", "threads", "tok_s", "ms", "bound_ms", "of_bound", "read_gb_s",
-          "peak_gflop_s", "gb_s", "gflop_s"]
+          "peak_gflop_s", "gb_s", "gflop_s", "bytes", "operations", "kv"]
 CASES = [("pp8", 0, 1), ("pp8", 32, 1), ("tg4", 0, 1), ("tg4", 36, 1), ("tg4", 0, 2), ("tg4", 36, 2)]
 
 
@@ -54,14 +54,28 @@ class Bench(ProgramTest):
     def test_table(self):
         lines = self.ran(*SMALL, "--threads", 1).splitlines()
         self.assertEqual(len(lines), 2 + len(CASES))
-        self.assertRegex(lines[0], r".+, \S+, 1 thread, random:char\S+ in f32, seed 0$")
-        self.assertEqual([tuple(line.split()[i] for i in (0, 2, 3)) for line in lines[2:]],
+        self.assertRegex(lines[0], r".+, \S+, 1 thread, random:char\S+ in f32, contiguous cache, seed 0$")
+        self.assertEqual([tuple(line.split()[i] for i in (0, 3, 4)) for line in lines[2:]],
                          [tuple(map(str, case)) for case in CASES])
+
+    def test_caches_side_by_side(self):
+        # 1 layer of 2 heads of 16 dims, keys and values: 256 bytes a token, or 2 x (16 + 4 + 8 + 4) with scales.
+        told = json.loads(self.ran(*SMALL, "--kv", "f32", "--kv", "int8,int4", "--json"))
+        self.assertEqual(told["cache"], {"mode": "contiguous", "page": None, "window": None, "sinks": None})
+        rows = told["rows"]
+        self.assertEqual([(r["kv"], r["test"], r["depth"], r["batch"]) for r in rows],
+                         [(kv, *case) for case in CASES for kv in ("f32", "int8,int4")])
+        for plain, small in zip(rows[::2], rows[1::2]):
+            read = plain["depth"] + (8 if plain["test"] == "pp8" else 2.5)  # tg4 reads 1 to 4 more, 2.5 on average
+            self.assertAlmostEqual(plain["bytes"] - small["bytes"], plain["batch"] * read * (256 - 64), 6)
+        told = json.loads(self.ran(*SMALL, "--window", "8,4", "--json"))
+        self.assertEqual((told["cache"]["window"], told["cache"]["sinks"]), (8, 4))
+        self.assertLess(told["rows"][-1]["bytes"], rows[-2]["bytes"])
 
     def test_usage(self):
         for flag, bad in [("--dtype", ""), ("--dtype", "f32,f33"), ("--tests", "pp"), ("--tests", "pp0"),
                           ("--tests", "xx5"), ("--tests", "tg5,"), ("--depth", "-1"), ("--depth", "min"),
-                          ("--batch", "0"), ("--batch", "1,1025"), ("--batch", "2x"), ("--threads", "0"),
+                          ("--kv", "int5"), ("--cache", "paper"), ("--page", "8"), ("--batch", "0"), ("--batch", "1,1025"), ("--batch", "2x"), ("--threads", "0"),
                           ("--repeats", "0"), ("--seed", "-1"), ("--model", "")]:
             with self.subTest(flag=flag, bad=bad):
                 self.fails(2, ["bench", f"{flag}={bad}"], "-m" if flag == "--model" else flag, "stet bench --help")
@@ -70,6 +84,9 @@ class Bench(ProgramTest):
     def test_refused(self):
         self.fails(1, ["bench", "-m", PLAIN, "--depth", 12], "depth 12", "context of 12")
         self.fails(1, ["bench", "-m", self.folder / "none"], "none")
+        self.fails(1, [*SMALL, "--cache", "none"], "--cache none")
+        self.fails(1, [*SMALL, "--page", 32], "paged cache", "contiguous")
+        self.fails(1, [*SMALL, "--kv", "1:int8"], "layers 1 to 1", "0 to 0")
 
     def test_help_has_an_example(self):
         self.assertIn("stet bench --dtype f32,bf16,int8", self.ok("bench", "--help").decode())

@@ -2,9 +2,11 @@
 
 import json
 import math
+import shutil
+import struct
 import unittest
 
-from program import LONG, PLAIN, ProgramTest, start
+from program import BUNDLED, LONG, PLAIN, ProgramTest, start
 from test_logits import read_npy
 
 GOLDEN = json.loads((PLAIN / "golden.json").read_text())
@@ -18,6 +20,25 @@ def log_softmax(row):
 
 def mean_nll(logits, ids):
     return math.fsum(-log_softmax(row)[next_id] for row, next_id in zip(logits, ids[1:])) / (len(ids) - 1)
+
+
+def with_outlier_keys(folder, layers, width, head_dim, size):
+    """Adds `size` to the first key channel of every head: it moves all scores of a query alike, which softmax does not
+    see, but stretches the one scale that int8 and int4 have for the row."""
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    for layer in range(layers):
+        entry = header[f"transformer.h.{layer}.attn.c_attn.bias"]
+        assert (entry["dtype"], entry["shape"]) == ("F32", [3 * width])
+        for channel in range(width, 2 * width, head_dim):
+            at = 8 + length + entry["data_offsets"][0] + 4 * channel
+            data[at:at + 4] = struct.pack("<f", struct.unpack("<f", data[at:at + 4])[0] + size)
+    path.write_bytes(data)
+
+
+TEXT = "ROMEO: What light through yonder window breaks?\nIt is the east, and Juliet is the sun.\n" * 4
 
 
 class Eval(ProgramTest):
@@ -53,6 +74,65 @@ class Eval(ProgramTest):
         self.assertAlmostEqual(row["kl"], math.fsum(kl) / len(kl), delta=1e-12)
         self.assertAlmostEqual(row["top1"], same / len(a), delta=1e-12)
         self.assertEqual(row["max_logit_distance"], distance)
+
+    def test_every_number_of_a_codec_from_both_caches_logits(self):
+        ids = self.json("tokenize", "ROMEO: What light through yonder window breaks?", "--json")
+        prompt = ",".join(map(str, ids))
+        for dtype, plain, kv in (("f32", "f32", "int8,int4"), ("int8", "f32", "1-2:int4"), ("f64", "f64", "bf16")):
+            with self.subTest(dtype=dtype, kv=kv):
+                a, b = (read_npy(self.ok("logits", "--ids", prompt, "--dtype", dtype, *flags))[1][:-1]
+                        for flags in ([], ["--kv", kv]))
+                told = self.json("eval", "--ids", self.ids_file(ids), "--dtype", dtype, "--kv", kv, "--json")
+                reference, row = told["rows"]
+                self.assertEqual((reference["dtype"], reference["kv"]), (dtype, plain))
+                self.assertEqual((row["dtype"], row["kv"]), (dtype, kv))
+                kl = [math.fsum(math.exp(s) * (s - t) for s, t in zip(log_softmax(x), log_softmax(y)))
+                      for x, y in zip(a, b)]
+                self.assertAlmostEqual(reference["nll"], mean_nll(a, ids), delta=1e-12)
+                self.assertAlmostEqual(row["nll"], mean_nll(b, ids), delta=1e-12)
+                self.assertAlmostEqual(row["kl"], math.fsum(kl) / len(kl), delta=1e-12)
+                same = sum(x.index(max(x)) == y.index(max(y)) for x, y in zip(a, b))
+                self.assertAlmostEqual(row["top1"], same / len(a), delta=1e-12)
+                self.assertEqual(row["max_logit_distance"],
+                                 max(abs(s - t) for x, y in zip(a, b) for s, t in zip(x, y)))
+
+    def test_codecs_cost_their_bytes(self):
+        told = self.json("eval", "--text", "-", "--kv", "all", "--kv", "2:int4", "--json", stdin=TEXT.encode())
+        # 4 layers of 4 heads of 32 dims; int8 and int4 with a scale of 4 bytes for each row.
+        bytes_of = {"f32": 128, "bf16": 64, "f16": 64, "int8": 36, "int4": 20}
+        pairs = ["f32", "bf16", "f16", "int8", "int8,int4", "int4,int8", "int4"]
+        self.assertEqual([r["kv"] for r in told["rows"]], pairs + ["2:int4"])
+        for row in told["rows"][:-1]:
+            k, v = (row["kv"] + "," + row["kv"]).split(",")[:2]
+            self.assertEqual(row["cache_bytes_per_token"], 4 * 4 * (bytes_of[k] + bytes_of[v]), row["kv"])
+        self.assertEqual(told["rows"][-1]["cache_bytes_per_token"], 4 * (3 * 256 + 40))
+        table = self.ok("eval", "--text", "-", "--kv", "all", stdin=TEXT.encode()).decode().splitlines()
+        self.assertIn("weights in f32", table[0])
+        self.assertEqual([(l.split()[0], int(l.split()[-1])) for l in table[2:]],
+                         [(r["kv"], r["cache_bytes_per_token"]) for r in told["rows"][:-1]])
+
+    def test_poor_codecs_are_warned_about(self):
+        planted = self.folder / "planted"
+        shutil.copytree(BUNDLED, planted)
+        with_outlier_keys(planted, layers=4, width=128, head_dim=32, size=200)
+        flags = ["eval", "--text", "-", "--kv", "f32", "--kv", "f32,int4", "--kv", "int4,f32", "--json"]
+        told = {}
+        for model in (BUNDLED, planted):
+            code, out, err = self.run_stet(*flags, "-m", model, stdin=TEXT.encode())
+            self.assertEqual(code, 0, err)
+            told[model] = {r["kv"]: r for r in json.loads(out)["rows"][1:]}, err
+        sound, quiet = told[BUNDLED]
+        poor, warned = told[planted]
+        for row in list(sound.values()) + list(poor.values()):
+            self.assertEqual(row["poor"], row["top1"] < 0.9)
+        self.assertEqual((poor["f32"]["kl"], poor["f32"]["top1"]), (0, 1))
+        # The outlier is in the keys alone, and only their codec suffers.
+        self.assertLess(poor["int4,f32"]["top1"], 0.9)
+        self.assertGreater(poor["int4,f32"]["kl"], 10 * sound["int4,f32"]["kl"])
+        self.assertGreater(poor["f32,int4"]["top1"], 0.9)
+        self.assertGreater(sound["int4,f32"]["top1"], 0.9)
+        self.assertEqual(quiet, "")
+        self.assertRegex(warned, r"\Astet: warning: with --kv int4,f32 [^\n]* at only \d+\.\d % [^\n]*\n\Z")
 
     def test_text_table_and_order(self):
         text = self.folder / "play.txt"
@@ -93,6 +173,9 @@ class Eval(ProgramTest):
         self.fails(2, ["eval", "--ids", ids, "--text", ids], "--text")
         self.fails(2, ["eval", "--ids", ids, "--dtype", "f32,int5"], "--dtype", "'int5'")
         self.fails(2, ["eval", "--ids", ids, "--dtype", ""], "--dtype")
+        self.fails(2, ["eval", "--ids", ids, "--kv", "int5"], "--kv", "'int5'")
+        self.fails(2, ["eval", "--ids", ids, "--kv", "int8", "--dtype", "f32,int8"], "--dtype", "one type")
+        self.fails(1, ["eval", "--ids", ids, "--kv", "3-4:int8"], "layers 3 to 4", "0 to 3")
         self.fails(2, ["eval", "--ids", ids, "--window", 1], "--window")
         self.fails(2, ["eval", "--ids", ids, "--tokens", 1], "--tokens")
 

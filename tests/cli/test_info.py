@@ -22,7 +22,7 @@ class Info(ProgramTest):
         shape = told["shape"]
         self.assertEqual((shape["layers"], shape["heads"], shape["width"], shape["context"]), (4, 4, 128, 128))
         self.assertEqual((told["bos"], told["eos"], told["tokenizer"]), (10, None, True))
-        self.assertEqual(told["supported"], {"dtypes": ["f32", "f64", "bf16", "f16", "int8", "int4"], "caches": ["contiguous", "none"], "text": True})
+        self.assertEqual(told["supported"], {"dtypes": ["f32", "f64", "bf16", "f16", "int8", "int4"], "caches": ["contiguous", "growing", "paged", "none"], "text": True})
 
     def test_published_gpt2(self):
         told = self.json("info", "random:gpt2", "--json")

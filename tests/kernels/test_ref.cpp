@@ -218,7 +218,7 @@ struct Stored {
     }
   }
   View view(Span span = {}) const {
-    return {reinterpret_cast<const std::byte*>(storage.data()), cells, &layout, 0, n, 0, span};
+    return {reinterpret_cast<const std::byte*>(storage.data()), cells, &layout, 0, n, span};
   }
 };
 

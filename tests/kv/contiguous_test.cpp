@@ -1,27 +1,13 @@
-// The contract of Cache and Step, call by call.
+// The contract of Cache and Step, call by call: what the layouts have in common, on the simplest of them.
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <thread>
 
+#include "kv/allocations.hpp"
 #include "kv/make_cache.hpp"
 #include "kv/support.hpp"
-
-namespace {
-bool refuse_small_objects = false;
-}  // namespace
-
-// A step's handle is allocated with nothrow new; this lets a test refuse it.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  if (refuse_small_objects) return nullptr;
-  try {
-    return ::operator new(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
 
 namespace stet::kv_test {
 namespace {
@@ -239,6 +225,35 @@ TEST(Contiguous, AStepWithoutMemoryChangesNothing) {
   expect_error(step, Code::capacity, "the system refused memory for a step");
   append_rows(*cache, seq, 1);
   EXPECT_EQ(*cache->length(seq), 1);
+}
+
+TEST(Contiguous, AStepsHandleIsAllThatIsAllocatedLater) {
+  LayerSpec window = kSmall;
+  window.span = {20, 3};
+  const std::vector<float> ones(40 * 10, 1.0F);
+  for (const Layout layout : {Layout::contiguous, Layout::growing, Layout::paged}) {
+    CacheOptions options;
+    options.layout = layout;
+    options.max_len = 128;
+    options.max_seqs = 3;
+    auto cache = *make_cache({{kSmall, window}}, options);
+    const Seq seq = *cache->open();
+    std::vector<Append> appends{{seq, 40}};
+    std::vector<View> views(2);
+    const int before = allocations;
+    for (int i = 0; i < 3; ++i) {
+      if (i == 1) appends[0].seq = *cache->fork(seq, 40);
+      if (i == 2) appends[0].seq = *cache->restore(40, views);
+      auto step = *cache->begin(appends);
+      for (int l = 0; l < 2; ++l) step->write(l, {0, 2}, rows_of(ones, 6), rows_of(ones, 10));
+      step->commit();
+      for (int l = 0; l < 2; ++l) views[static_cast<std::size_t>(l)] = *cache->peek(seq, l);
+    }
+    EXPECT_TRUE(cache->truncate(seq, 39));
+    EXPECT_TRUE(cache->close(seq));
+    EXPECT_EQ(cache->usage().seqs, 2);
+    EXPECT_EQ(allocations - before, 3) << name_of(layout);
+  }
 }
 
 TEST(Contiguous, OpensNoMoreThanItHasRoomFor) {

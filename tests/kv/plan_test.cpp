@@ -90,12 +90,23 @@ TEST(Plan, RoundsHeadsToCacheLines) {
   EXPECT_EQ(layout.bytes, 1664U);
 }
 
+CacheOptions random_options(Random& random) {
+  CacheOptions options = options_of(pick(random, 1, 300), pick(random, 1, 8));
+  options.layout = static_cast<Layout>(pick(random, 0, 2));
+  options.retain = chance(random, 30) ? Retain::all : Retain::visible;
+  options.page_tokens = Pos{16} << pick(random, 0, 3);
+  if (chance(random, 50)) options.max_step_tokens = pick(random, 1, 400);
+  if (chance(random, 50)) options.pool_tokens = pick(random, 1, 3000);
+  if (chance(random, 50)) options.shuffle = random();
+  if (chance(random, 5)) options.poison = std::numeric_limits<double>::quiet_NaN();
+  return options;
+}
+
 TEST(Plan, EqualsWhatTheAllocatorHandsOut) {
   Random random(1);
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     const CacheSpec spec = random_spec(random, 5, 4, 40);
-    CacheOptions options = options_of(pick(random, 1, 300), pick(random, 1, 8));
-    if (chance(random, 5)) options.poison = std::numeric_limits<double>::quiet_NaN();
+    const CacheOptions options = random_options(random);
     const auto plan = plan_cache(spec, options);
     ASSERT_TRUE(plan);
     std::size_t handed_out = 0;
@@ -107,13 +118,48 @@ TEST(Plan, EqualsWhatTheAllocatorHandsOut) {
     ASSERT_EQ((*cache)->usage().reserved, plan->reserved) << i;
     ASSERT_EQ(handed_out, plan->reserved) << i;
     ASSERT_TRUE(exact_size(spec, options) == plan->reserved) << i;
+  }
+}
 
-    const auto longer = plan_cache(spec, options_of(options.max_len + pick(random, 1, 40), options.max_seqs));
-    const auto more = plan_cache(spec, options_of(options.max_len, options.max_seqs + 1));
-    ASSERT_GE(longer->reserved, plan->reserved);
-    ASSERT_GT(more->reserved, plan->reserved);
-    ASSERT_GE(longer->bytes_per_sequence, plan->bytes_per_sequence);
-    ASSERT_EQ(longer->bytes_per_token, plan->bytes_per_token);
+// Longer, more, a larger pool or wider codecs never cost less.
+TEST(Plan, GrowsWithWhatIsAskedFor) {
+  Random random(6);
+  for (int i = 0; i < 3000; ++i) {
+    CacheSpec spec = random_spec(random, 5, 4, 40);
+    // Wide enough for a narrower codec to be smaller in spite of its scales, which are a cache line a cell and head.
+    for (LayerSpec& layer : spec.layers) layer.k_dim = layer.v_dim = 32;
+    const CacheOptions options = random_options(random);
+    const auto plan = *plan_cache(spec, options);
+    const auto at_least = [&](const CacheSpec& s, const CacheOptions& o) {
+      const auto more = *plan_cache(s, o);
+      ASSERT_GE(more.reserved, plan.reserved) << i;
+      ASSERT_GE(more.bytes_per_sequence, plan.bytes_per_sequence) << i;
+      ASSERT_GE(more.bytes_per_token, plan.bytes_per_token) << i;
+    };
+    CacheOptions more = options;
+    more.max_len += pick(random, 1, 40);
+    at_least(spec, more);
+    more = options;
+    more.max_seqs += 1;
+    at_least(spec, more);
+    more = options;
+    if (more.pool_tokens > 0) more.pool_tokens += pick(random, 1, 40);
+    at_least(spec, more);
+    CacheSpec wider = spec;
+    const auto widen = [](Codec& codec) {
+      constexpr Codec kOrder[] = {Codec::f64, Codec::f64, Codec::f32, Codec::f32, Codec::f16, Codec::int8};
+      codec = kOrder[static_cast<int>(codec)];
+    };
+    for (LayerSpec& layer : wider.layers) {
+      widen(layer.k);
+      widen(layer.v);
+    }
+    // Layers may become alike, and then share tables; their cells alone cost more.
+    const std::size_t tables = spec.layers.size() * (sizeof(kv::Group) + sizeof(kv::Pool) + 8 * 400 * 8);
+    ASSERT_GE(plan_cache(wider, options)->reserved + tables, plan.reserved);
+    ASSERT_GT(plan_cache(wider, options)->bytes_per_token + (wider.layers == spec.layers ? 1 : 0),
+              plan.bytes_per_token);
+    ASSERT_GE(plan_cache(wider, options)->bytes_per_sequence, plan.bytes_per_sequence);
   }
 }
 
@@ -206,8 +252,11 @@ TEST(Plan, NamesTheFieldThatCannotBe) {
     return spec;
   };
   const CacheOptions fine = options_of(10, 1);
-  CacheOptions strange = fine;
-  strange.layout = static_cast<Layout>(7);
+  const auto having = [&](auto change) {
+    CacheOptions options = fine;
+    change(options);
+    return options;
+  };
   const Refused cases[] = {
       {"cache: the spec has no layers", {}, fine},
       {"cache: max_len 0 is not positive", layers_of(1, good), options_of(0, 1)},
@@ -215,7 +264,13 @@ TEST(Plan, NamesTheFieldThatCannotBe) {
        options_of(std::numeric_limits<Pos>::min(), 1)},
       {"cache: max_seqs 0 is not positive", layers_of(1, good), options_of(10, 0)},
       {"cache: max_seqs -3 is not positive", layers_of(1, good), options_of(10, -3)},
-      {"cache: layout 7 is unknown", layers_of(1, good), strange},
+      {"cache: layout 7 is unknown", layers_of(1, good), having([](auto& o) { o.layout = static_cast<Layout>(7); })},
+      {"cache: retain 2 is unknown", layers_of(1, good), having([](auto& o) { o.retain = static_cast<Retain>(2); })},
+      {"cache: max_step_tokens -1 is negative", layers_of(1, good), having([](auto& o) { o.max_step_tokens = -1; })},
+      {"cache: pool_tokens -1 is negative", layers_of(1, good), having([](auto& o) { o.pool_tokens = -1; })},
+      {"cache: page_tokens 0 is not 16, 32, 64 or 128", layers_of(1, good), having([](auto& o) { o.page_tokens = 0; })},
+      {"cache: page_tokens 48 is not 16, 32, 64 or 128", layers_of(1, good),
+       having([](auto& o) { o.page_tokens = 48; })},
       {"layer 1: kv_heads 0 is not positive", with([](LayerSpec& l) { l.kv_heads = 0; }), fine},
       {"layer 1: k_dim -1 is not positive", with([](LayerSpec& l) { l.k_dim = -1; }), fine},
       {"layer 1: v_dim 0 is not positive", with([](LayerSpec& l) { l.v_dim = 0; }), fine},
@@ -246,7 +301,8 @@ TEST(Plan, NamesTheFieldThatCannotBe) {
 TEST(Allocation, AnyRefusalIsOneError) {
   Random random(4);
   const CacheSpec spec = random_spec(random, 4, 3, 8);
-  const CacheOptions options = options_of(50, 3);
+  CacheOptions options = options_of(50, 3);
+  options.layout = Layout::paged;
   int failures = 0;
   for (int refused = 1;; ++refused) {
     int calls = 0;

@@ -1,8 +1,6 @@
 // What the cache's tests share: random specs and rows, and reading stored values without the cache's own decoder.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -33,16 +31,21 @@ inline LayerSpec random_layer(Random& random, int max_heads, int max_dim) {
   layer.kv_heads = pick(random, 1, max_heads);
   layer.k_dim = pick(random, 1, max_dim);
   layer.v_dim = pick(random, 1, max_dim);
-  layer.k = chance(random, 50) ? Codec::f32 : Codec::f64;
-  layer.v = chance(random, 50) ? Codec::f32 : Codec::f64;
-  layer.span.window = chance(random, 50) ? pick(random, 1, 30) : 0;
+  layer.k = static_cast<Codec>(pick(random, 0, 5));
+  layer.v = static_cast<Codec>(pick(random, 0, 5));
+  layer.span.window = chance(random, 60) ? pick(random, 1, 30) : 0;
+  if (layer.span.window > 0 && chance(random, 50)) layer.span.sinks = pick(random, 1, 40);
   return layer;
 }
 
 inline CacheSpec random_spec(Random& random, int max_layers, int max_heads, int max_dim) {
   CacheSpec spec;
   const int layers = pick(random, 1, max_layers);
-  for (int i = 0; i < layers; ++i) spec.layers.push_back(random_layer(random, max_heads, max_dim));
+  for (int i = 0; i < layers; ++i) {
+    const bool again = i > 0 && chance(random, 40);  // layers alike, not always neighbours
+    spec.layers.push_back(again ? spec.layers[random() % spec.layers.size()]
+                                : random_layer(random, max_heads, max_dim));
+  }
   return spec;
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/probe.hpp"
 #include "lab/bench.hpp"
 #include "lab/bench_limits.hpp"
+#include "model/model.hpp"
 
 namespace stet::lab {
 namespace {
@@ -32,10 +33,19 @@ ModelConfig tiny() {
   return c;
 }
 
+CacheSpec plain_cache(const ModelConfig& config, DType weights) {
+  return model::sizes(config, weights, 1).cache_spec;
+}
+
+Work plain_work(const ModelConfig& config, DType weights, const StepShape& shape) {
+  const CacheSpec cache = plain_cache(config, weights);
+  return work_of({config, weights, cache}, shape);
+}
+
 TEST(BenchWork, OfOneTokenByHand) {
   // A layer: 64 x 192 + 64 x 64 + 64 x 128 + 128 x 64 = 32,768 weights; the head 64 x 192 = 12,288; two layers and the
   // head 77,824. After 10 tokens one sees 11: a layer stores 2 x 64 numbers of each.
-  const Work f32 = work_of(tiny(), DType::f32, {10, 1, 1});
+  const Work f32 = plain_work(tiny(), DType::f32, {10, 1, 1});
   EXPECT_EQ(f32.weight_bytes, 77824 * 4);
   EXPECT_EQ(f32.cache_bytes, 2 * 11 * 128 * 4);
   EXPECT_EQ(f32.linear_operations, 2 * 77824);
@@ -45,19 +55,19 @@ TEST(BenchWork, OfOneTokenByHand) {
 }
 
 TEST(BenchWork, OfEveryTypeByHand) {
-  EXPECT_EQ(work_of(tiny(), DType::f64, {}).weight_bytes, 77824 * 8);
-  EXPECT_EQ(work_of(tiny(), DType::f64, {}).cache_bytes, 2 * 128 * 8);
-  EXPECT_EQ(work_of(tiny(), DType::bf16, {}).weight_bytes, 77824 * 2);
-  EXPECT_EQ(work_of(tiny(), DType::f16, {}).weight_bytes, 77824 * 2);
+  EXPECT_EQ(plain_work(tiny(), DType::f64, {}).weight_bytes, 77824 * 8);
+  EXPECT_EQ(plain_work(tiny(), DType::f64, {}).cache_bytes, 2 * 128 * 8);
+  EXPECT_EQ(plain_work(tiny(), DType::bf16, {}).weight_bytes, 77824 * 2);
+  EXPECT_EQ(plain_work(tiny(), DType::f16, {}).weight_bytes, 77824 * 2);
   // A scale of two bytes for 64 weights of int8 and for 32 of int4.
-  EXPECT_EQ(work_of(tiny(), DType::int8, {}).weight_bytes, 77824 + 77824 / 64 * 2);
-  EXPECT_EQ(work_of(tiny(), DType::int4, {}).weight_bytes, 77824 / 2 + 77824 / 32 * 2);
-  EXPECT_EQ(work_of(tiny(), DType::int4, {}).cache_bytes, 2 * 128 * 4);
+  EXPECT_EQ(plain_work(tiny(), DType::int8, {}).weight_bytes, 77824 + 77824 / 64 * 2);
+  EXPECT_EQ(plain_work(tiny(), DType::int4, {}).weight_bytes, 77824 / 2 + 77824 / 32 * 2);
+  EXPECT_EQ(plain_work(tiny(), DType::int4, {}).cache_bytes, 2 * 128 * 4);
 }
 
 TEST(BenchWork, OfAPromptByHand) {
   // Five rows after 10 tokens see 11 + 12 + 13 + 14 + 15 = 65; weights are read once, the head gives one row.
-  const Work work = work_of(tiny(), DType::f32, {10, 5, 1});
+  const Work work = plain_work(tiny(), DType::f32, {10, 5, 1});
   EXPECT_EQ(work.weight_bytes, 77824 * 4);
   EXPECT_EQ(work.cache_bytes, 2 * 15 * 128 * 4);
   EXPECT_EQ(work.linear_operations, 2 * (5 * 65536 + 12288));
@@ -65,7 +75,7 @@ TEST(BenchWork, OfAPromptByHand) {
 }
 
 TEST(BenchWork, OfABatchByHand) {
-  const Work work = work_of(tiny(), DType::f32, {10, 1, 3});
+  const Work work = plain_work(tiny(), DType::f32, {10, 1, 3});
   EXPECT_EQ(work.weight_bytes, 77824 * 4);
   EXPECT_EQ(work.cache_bytes, 3 * 11264);
   EXPECT_EQ(work.operations(), 3 * (155648 + 5632));
@@ -79,7 +89,7 @@ TEST(BenchWork, OfALlamaWithAWindowByHand) {
   c.windows = {0, 8};
   // A layer: 64 x (128 + 2 x 32) + 128 x 64 + 64 x 256 + 128 x 64 = 45,056 weights. Five rows after 10 tokens see 65
   // positions in the first layer and 5 x 8 in the second, which reads 8 + 4 of them.
-  const Work work = work_of(c, DType::f32, {10, 5, 1});
+  const Work work = plain_work(c, DType::f32, {10, 5, 1});
   EXPECT_EQ(work.weight_bytes, (2 * 45056 + 12288) * 4);
   EXPECT_EQ(work.linear_operations, 2 * (5 * 2 * 45056 + 12288));
   EXPECT_EQ(work.cache_bytes, (15 + 12) * 64 * 4);
@@ -89,20 +99,55 @@ TEST(BenchWork, OfALlamaWithAWindowByHand) {
 TEST(BenchWork, AnUntiedEmbeddingIsReadByRows) {
   ModelConfig c = tiny();
   c.tied_head = false;
-  EXPECT_EQ(work_of(c, DType::f32, {0, 5, 1}).weight_bytes, 77824 * 4 + 5 * 64 * 4);
+  EXPECT_EQ(plain_work(c, DType::f32, {0, 5, 1}).weight_bytes, 77824 * 4 + 5 * 64 * 4);
 }
 
 TEST(BenchWork, GroupedHeadsStoreLessAndComputeAsMuch) {
   ModelConfig c = tiny();
   c.kv_heads = 1;
-  EXPECT_EQ(work_of(c, DType::f32, {10, 1, 1}).cache_bytes, 11264 / 2);
-  EXPECT_EQ(work_of(c, DType::f32, {10, 1, 1}).attention_operations, 5632);
+  EXPECT_EQ(plain_work(c, DType::f32, {10, 1, 1}).cache_bytes, 11264 / 2);
+  EXPECT_EQ(plain_work(c, DType::f32, {10, 1, 1}).attention_operations, 5632);
 }
 
 TEST(BenchWork, TheMeanOfStepsIsThatOfTheMiddleOne) {
-  const Work mean = mean_work(tiny(), DType::f32, {8, 1, 1}, 5), middle = work_of(tiny(), DType::f32, {10, 1, 1});
+  const ModelConfig config = tiny();
+  const CacheSpec cache = plain_cache(config, DType::f32);
+  const Work mean = mean_work({config, DType::f32, cache}, {8, 1, 1}, 5),
+             middle = plain_work(tiny(), DType::f32, {10, 1, 1});
   EXPECT_NEAR(mean.bytes(), middle.bytes(), 1e-6 * middle.bytes());
   EXPECT_NEAR(mean.operations(), middle.operations(), 1e-6 * middle.operations());
+}
+
+TEST(BenchWork, OfEveryCodecByHand) {
+  // A row of one of the two heads has 32 numbers; those of int8 and int4 have a scale of 4 bytes.
+  const ModelConfig config = tiny();
+  CacheSpec cache = plain_cache(config, DType::f32);
+  const auto bytes = [&](Codec k, Codec v) {
+    for (LayerSpec& layer : cache.layers) {
+      layer.k = k;
+      layer.v = v;
+    }
+    return work_of({config, DType::f32, cache}, {10, 1, 1}).cache_bytes;
+  };
+  EXPECT_EQ(bytes(Codec::f64, Codec::f32), 2 * 11 * 2 * 32 * (8 + 4));
+  EXPECT_EQ(bytes(Codec::bf16, Codec::f16), 2 * 11 * 2 * 32 * (2 + 2));
+  EXPECT_EQ(bytes(Codec::int8, Codec::int8), 2 * 11 * 2 * (36 + 36));
+  EXPECT_EQ(bytes(Codec::int8, Codec::int4), 2 * 11 * 2 * (36 + 20));
+  // One layer of the two alone.
+  cache.layers[0].k = cache.layers[0].v = Codec::f32;
+  EXPECT_EQ(work_of({config, DType::f32, cache}, {10, 1, 1}).cache_bytes, 11 * 2 * (2 * 128 + 36 + 20));
+}
+
+TEST(BenchWork, SinksAreReadBesideTheWindow) {
+  const ModelConfig config = tiny();
+  CacheSpec cache = plain_cache(config, DType::f32);
+  for (LayerSpec& layer : cache.layers) layer.span = {8, 4};
+  // Behind 20 tokens one sees the last 8 and the first 4; behind 9 all 10; five behind 20 read 4 + 8 + 4.
+  EXPECT_EQ(work_of({config, DType::f32, cache}, {20, 1, 1}).cache_bytes, 2 * 12 * 128 * 4);
+  EXPECT_EQ(work_of({config, DType::f32, cache}, {20, 1, 1}).attention_operations, 2 * 12 * 2 * 2 * 64);
+  EXPECT_EQ(work_of({config, DType::f32, cache}, {9, 1, 1}).cache_bytes, 2 * 10 * 128 * 4);
+  EXPECT_EQ(work_of({config, DType::f32, cache}, {20, 5, 1}).cache_bytes, 2 * 16 * 128 * 4);
+  EXPECT_EQ(work_of({config, DType::f32, cache}, {20, 5, 1}).attention_operations, 5 * 2 * 12 * 2 * 2 * 64);
 }
 
 TEST(BenchWork, TheBoundIsTheSlowerOfReadingAndComputing) {
@@ -119,6 +164,7 @@ BenchRow row_of(double ms) {
   BenchRow row;
   row.at = {{kDecode, 128}, 0, 4};
   row.dtype = DType::int8;
+  row.kv = "int4";
   row.ms = ms;
   row.work.weight_bytes = 1e9;
   row.work.linear_operations = 1;
@@ -131,7 +177,8 @@ TEST(BenchFaults, ARowAboveItsBoundIsNamed) {
   report.rows = {row_of(101), row_of(98)};
   EXPECT_THAT(bench_faults(report), IsEmpty());
   report.rows.push_back(row_of(96));
-  EXPECT_THAT(bench_faults(report), ElementsAre(HasSubstr("int8 tg128, depth 0, batch 4: 96.000 ms is 104.2 % of")));
+  EXPECT_THAT(bench_faults(report),
+              ElementsAre(HasSubstr("int8 tg128, cache int4, depth 0, batch 4: 96.000 ms is 104.2 % of")));
 }
 
 TEST(BenchFaults, ATimeThatIsNoNumberIsAFault) {
@@ -234,6 +281,57 @@ TEST(Bench, GivesARowForEveryCase) {
     EXPECT_GT(row.bound(), 0);
     EXPECT_GT(row.limits.vector_peak_gflop_s, 0);
   }
+}
+
+TEST(Bench, CachesOfACaseStandSideBySide) {
+  BenchOptions options = small_run();
+  options.kv = {{Codec::f32, Codec::f32}, {Codec::int8, Codec::int4}, {Codec::bf16, Codec::bf16, 0, 0}};
+  BenchReport report;
+  const auto done = bench(options, {}, report);
+  ASSERT_TRUE(done) << done.error().message;
+  ASSERT_EQ(report.rows.size(), 12U);
+  for (std::size_t i = 0; i < report.rows.size(); i += 3) {
+    EXPECT_EQ(report.rows[i].kv, "f32");
+    EXPECT_EQ(report.rows[i + 1].kv, "int8,int4");
+    EXPECT_EQ(report.rows[i + 2].kv, "0:bf16");
+    EXPECT_EQ(report.rows[i].at, report.rows[i + 1].at);
+    // 2 heads of 16 dims: 256 bytes a token, or 2 x (16 + 4 + 8 + 4), or half of it.
+    const double tokens = report.rows[i].work.cache_bytes / 256;
+    EXPECT_DOUBLE_EQ(report.rows[i + 1].work.cache_bytes, tokens * 64);
+    EXPECT_DOUBLE_EQ(report.rows[i + 2].work.cache_bytes, tokens * 128);
+  }
+}
+
+// Each repeat starts at the same depth, also where the steps before have evicted what that depth needs.
+TEST(Bench, WindowsAreRefilled) {
+  BenchOptions options = small_run();
+  options.tests = {{kDecode, 20}};
+  options.depths = {5, 20};
+  options.repeats = 3;
+  options.span = Span{4, 2};
+  BenchReport report;
+  const auto done = bench(options, {}, report);
+  ASSERT_TRUE(done) << done.error().message;
+  ASSERT_EQ(report.rows.size(), 2U);
+  // 256 bytes of each of the two sequences' 4 + 2 tokens.
+  for (const BenchRow& row : report.rows) EXPECT_DOUBLE_EQ(row.work.cache_bytes, 2 * 6 * 256);
+}
+
+TEST(Bench, RefusesCachesThatCannotBe) {
+  const auto refused = [](const BenchOptions& options) {
+    BenchReport report;
+    const auto done = bench(options, {}, report);
+    return done ? std::string() : done.error().message;
+  };
+  BenchOptions options = small_run();
+  options.cache = CacheMode::none;
+  EXPECT_THAT(refused(options), HasSubstr("without a cache there is no depth"));
+  options = small_run();
+  options.page_tokens = 32;
+  EXPECT_THAT(refused(options), HasSubstr("pages and a pool are of a paged cache, and this one is contiguous"));
+  options = small_run();
+  options.kv = {{Codec::int8, Codec::int8, 1, 1}};
+  EXPECT_THAT(refused(options), HasSubstr("codecs for layers 1 to 1"));
 }
 
 TEST(Bench, KeepsItsRowsWhenInterrupted) {

@@ -108,6 +108,42 @@ TEST(Eval, IsWhatTheLogitsSay) {
   }
 }
 
+TEST(Eval, ACacheLikeTheReferenceLosesNothing) {
+  EvalOptions options = options_of({DType::f32});
+  options.kv = {{Codec::f32, Codec::f32, 0, -1}, {Codec::f64, Codec::f64, 0, -1}, {Codec::int4, Codec::f32, 1, 1}};
+  const auto report = evaluate(options, input_of(some_ids(100)), {});
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->rows.size(), 4U);
+  for (const std::size_t i : {0U, 1U, 2U}) {
+    EXPECT_EQ(report->rows[i].kl, 0) << i;
+    EXPECT_EQ(report->rows[i].top1, 1) << i;
+    EXPECT_EQ(report->rows[i].max_logit_distance, 0) << i;
+    EXPECT_EQ(report->rows[i].nll, report->rows[0].nll) << i;
+    EXPECT_FALSE(report->rows[i].poor()) << i;
+  }
+  EXPECT_GT(report->rows[3].kl, 0);
+  EXPECT_GT(report->rows[3].max_logit_distance, 0);
+  EXPECT_EQ(report->rows[3].kv, "1:int4,f32");
+  // 2 layers x 4 heads x 8 dims of keys and values; in layer 1 keys of 4 bytes and a scale.
+  EXPECT_EQ(report->rows[0].cache_bytes_per_token, 2U * 2 * 32 * 4);
+  EXPECT_EQ(report->rows[2].cache_bytes_per_token, 2U * 2 * 32 * 8);
+  EXPECT_EQ(report->rows[3].cache_bytes_per_token, 3U * 32 * 4 + 4 * (4 + 4));
+}
+
+// The tests with the program hold a codec's numbers to logits; here, that each codec is the one asked for.
+TEST(Eval, FinerCodecsAreCloser) {
+  EvalOptions options = options_of({DType::f64});
+  for (const Codec codec : {Codec::f32, Codec::f16, Codec::bf16, Codec::int4}) options.kv.push_back({codec, codec});
+  const auto report = evaluate(options, input_of(some_ids(200)), {});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->rows[0].kv, "f64");
+  EXPECT_EQ(report->rows[0].dtype, DType::f64);
+  for (std::size_t i = 1; i < report->rows.size(); ++i) {
+    EXPECT_GT(report->rows[i].max_logit_distance, report->rows[i - 1].max_logit_distance) << report->rows[i].kv;
+    EXPECT_GT(report->rows[i].kl, report->rows[i - 1].kl) << report->rows[i].kv;
+  }
+}
+
 TEST(Eval, ThreadsAndCompanyChangeNoNumber) {
   const auto input = input_of(some_ids(100));
   const auto one = evaluate(options_of({DType::int8, DType::f16}), input, {});
@@ -157,6 +193,19 @@ TEST(Eval, Refuses) {
     options.window = window;
     EXPECT_THAT(refused(options, input_of(some_ids(100))), HasSubstr("must be 2 to the model's context of 80"));
   }
+}
+
+TEST(Eval, RefusesCodecsThatCannotBe) {
+  EvalOptions options = options_of({DType::f32});
+  options.kv = {{Codec::int8, Codec::int8, 1, 2}};
+  const auto beyond = evaluate(options, input_of(some_ids(10)), {});
+  ASSERT_FALSE(beyond);
+  EXPECT_THAT(beyond.error().message, HasSubstr("codecs for layers 1 to 2: the model has layers 0 to 1"));
+  options.dtypes = {DType::f32, DType::int8};
+  const auto two = evaluate(options, input_of(some_ids(10)), {});
+  ASSERT_FALSE(two);
+  EXPECT_EQ(two.error().code, Code::invalid_argument);
+  EXPECT_THAT(two.error().message, HasSubstr("weights of one type, not 2"));
 }
 
 TEST(Eval, StopsWhenAsked) {

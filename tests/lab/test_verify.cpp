@@ -34,6 +34,23 @@ TEST(Verify, EveryPathGivesTheSameBits) {
   }
 }
 
+// Grouped queries, one KV head, windows of the model's own; and every combination of what a cache can be.
+TEST(Verify, EveryCacheGivesTheSameBitsOnEveryShape) {
+  for (const char* model : {"random:llama-tiny,ctx=60", "random:llama-tiny,kv_heads=1,ctx=60",
+                            "random:llama-tiny,window=8,ctx=60", "random:char,layers=3,width=24,heads=3,ctx=60"}) {
+    VerifyOptions o = options(DType::f32);
+    o.model = model;
+    o.all = true;
+    const auto report = verify(o, {});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(report->equal) << model;
+    EXPECT_GE(report->pairs.size(), 1152U);
+    for (const Pair& pair : report->pairs) {
+      EXPECT_TRUE(pair.equal()) << model << ", " << pair.name << ": " << pair.differing << "; " << pair.note;
+    }
+  }
+}
+
 // On the trained model the lowest bit of a key once drowned in rounding, and the fault that should be seen was none.
 class CatchesPlantedFaults : public testing::TestWithParam<std::string> {};
 

@@ -203,119 +203,197 @@ void rotate(const Rotate<T>& op, Range rows) {
   }
 }
 
-// What the cells hold for one KV head. K of a cell: [k_dim][16]; V: [16][v_dim]. A codec of another width than T is
-// widened or rounded per element as it is read.
-template <class T, class S>
-struct HeadRows {
-  const View* view;
-  std::size_t head_offset;
-
-  const std::byte* cell(Pos index) const {
-    return view->base + view->cells[static_cast<std::size_t>(index - view->first / kCell)] * view->layout->bytes +
-           head_offset;
+// What a codec stores of a value, as the chain sees it: widened exactly, without its scale.
+template <class T, Codec kCodec>
+T widened(const std::byte* data, std::size_t index) {
+  if constexpr (kCodec == Codec::f64) return static_cast<T>(reinterpret_cast<const double*>(data)[index]);
+  if constexpr (kCodec == Codec::f32) return static_cast<T>(reinterpret_cast<const float*>(data)[index]);
+  if constexpr (kCodec == Codec::bf16) {
+    return static_cast<T>(bf16_to_f32(reinterpret_cast<const std::uint16_t*>(data)[index]));
   }
-  const S* keys(Pos index) const { return reinterpret_cast<const S*>(cell(index)); }
-  const S* values(Pos index) const { return reinterpret_cast<const S*>(cell(index) + view->layout->v_offset); }
-};
+  if constexpr (kCodec == Codec::f16) {
+    return static_cast<T>(f16_to_f32(reinterpret_cast<const std::uint16_t*>(data)[index]));
+  }
+  return static_cast<T>(reinterpret_cast<const std::int8_t*>(data)[index]);
+}
+template <class T>
+T half_code(std::byte pair, bool high) {
+  return static_cast<T>((static_cast<int>(pair) >> (high ? 4 : 0) & 15) - 8);
+}
 
-// Scores of positions [begin, end), all in one block; score[i] belongs to position begin + i. Slots of a cell that are
-// not asked for are computed in their own chains and dropped, so what they hold does not matter.
-template <class T, class S>
-void scores(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* score) {
-  const int dim = rows.view->layout->k_dim;
-  for (Pos c = begin / kCell; c * kCell < end; ++c) {
-    const S* k = rows.keys(c);
-    T acc[kCell] = {};
-    for (int d = 0; d < dim; ++d) {
-      for (int j = 0; j < kCell; ++j) acc[j] = std::fma(q[d], static_cast<T>(k[d * kCell + j]), acc[j]);
-    }
-    for (int j = 0; j < kCell; ++j) {
-      const Pos p = c * kCell + j;
-      if (p >= begin && p < end) score[p - begin] = acc[j] * scale;
-    }
+template <Codec kCodec>
+using CodecTag = std::integral_constant<Codec, kCodec>;
+constexpr bool has_scale(Codec codec) {
+  return codec == Codec::int8 || codec == Codec::int4;
+}
+constexpr std::size_t value_bytes(Codec codec) {
+  return codec == Codec::f64 ? 8 : codec == Codec::f32 ? 4 : codec == Codec::int8 ? 1 : 2;
+}
+
+// Calls f with the codec as a constant.
+template <class F>
+void with_codec(Codec codec, F f) {
+  switch (codec) {
+    case Codec::f64:
+      return f(CodecTag<Codec::f64>());
+    case Codec::f32:
+      return f(CodecTag<Codec::f32>());
+    case Codec::bf16:
+      return f(CodecTag<Codec::bf16>());
+    case Codec::f16:
+      return f(CodecTag<Codec::f16>());
+    case Codec::int8:
+      return f(CodecTag<Codec::int8>());
+    case Codec::int4:
+      return f(CodecTag<Codec::int4>());
   }
 }
 
-template <class T, class S>
-Partial<T> attend_block(const HeadRows<T, S>& rows, const T* q, Pos begin, Pos end, T scale, T* out) {
-  const int dim = rows.view->layout->v_dim;
-  std::array<T, kBlock> score;
-  scores(rows, q, begin, end, scale, score.data());
-  const Pos n = end - begin;
-  T maximum = score[0];
-  for (Pos i = 1; i < n; ++i) maximum = score[i] > maximum ? score[i] : maximum;
-  std::array<T, kLanes> lane{};
-  for (Pos i = 0; i < n; ++i) {
-    score[i] = ref::exp(score[i] - maximum);
-    lane[(begin + i) % kLanes] = lane[(begin + i) % kLanes] + score[i];
+// Rows of one KV head, as CellLayout lays them out.
+struct HeadCells {
+  const View* view;
+  std::size_t offset;
+
+  const std::byte* head(Pos pos) const { return view->cell(pos / kCell) + offset; }
+  static std::size_t slot(Pos pos) { return static_cast<std::size_t>(pos % kCell); }
+  float k_scale(Pos pos) const { return reinterpret_cast<const float*>(head(pos) + view->layout->k_scales)[slot(pos)]; }
+  float v_scale(Pos pos) const { return reinterpret_cast<const float*>(head(pos) + view->layout->v_scales)[slot(pos)]; }
+};
+
+// Value d of the key in a slot, or of a value row of `dim`, from the start of its block.
+template <class T, Codec kCodec>
+T key(const std::byte* data, std::size_t d, std::size_t slot) {
+  if constexpr (kCodec == Codec::int4) return half_code<T>(data[d / 2 * kCell + slot], d % 2 == 1);
+  return widened<T, kCodec>(data, d * kCell + slot);
+}
+template <class T, Codec kCodec>
+T value(const std::byte* data, std::size_t d, std::size_t dim) {
+  if constexpr (kCodec == Codec::int4) {
+    const std::size_t half = (dim + 1) / 2;
+    return half_code<T>(data[d % half], d >= half);
   }
+  return widened<T, kCodec>(data, d);
+}
+
+// The positions that a query sees in one block, ascending.
+struct Seen {
+  std::array<Pos, kBlock> at;
+  std::size_t count = 0;
+};
+
+template <class T>
+Seen seen_of(const Attend<T>& op, int row, Pos block) {
+  Seen seen;
+  const Pos begin = block * kBlock, end = std::min(op.end(row), begin + kBlock);
+  for (Pos p = begin; p < end; ++p) {
+    if (p < op.sinks(row) || p >= op.begin(row)) seen.at[seen.count++] = p;
+  }
+  return seen;
+}
+
+// Slots of a cell that are not seen are computed in their own chains and dropped, so what they hold does not matter.
+// The scale of a codec is applied after the chain: rule 5.
+template <class T>
+void scores(const HeadCells& cells, const T* q, const Seen& seen, T scale, T* score) {
+  const auto dim = static_cast<std::size_t>(cells.view->layout->k_dim);
+  with_codec(cells.view->layout->k, [&]<Codec kCodec>(CodecTag<kCodec>) {
+    for (std::size_t i = 0; i < seen.count;) {
+      const Pos cell = seen.at[i] / kCell;
+      const std::byte* data = cells.head(seen.at[i]);
+      T acc[kCell] = {};
+      for (std::size_t d = 0; d < dim; ++d) {
+        for (std::size_t j = 0; j < kCell; ++j) acc[j] = std::fma(q[d], key<T, kCodec>(data, d, j), acc[j]);
+      }
+      for (; i < seen.count && seen.at[i] / kCell == cell; ++i) {
+        T sum = acc[HeadCells::slot(seen.at[i])];
+        if (has_scale(kCodec)) sum = sum * static_cast<T>(cells.k_scale(seen.at[i]));
+        score[i] = sum * scale;
+      }
+    }
+  });
+}
+
+// The scale of a codec is folded into p: rule 5.
+template <class T>
+void weigh(const HeadCells& cells, const Seen& seen, T* p, T* out) {
+  const CellLayout& layout = *cells.view->layout;
+  const auto dim = static_cast<std::size_t>(layout.v_dim);
   std::fill_n(out, dim, T(0));
-  for (Pos i = 0; i < n; ++i) {
-    const S* v = rows.values((begin + i) / kCell) + ((begin + i) % kCell) * dim;
-    for (int d = 0; d < dim; ++d) out[d] = std::fma(score[i], static_cast<T>(v[d]), out[d]);
+  with_codec(layout.v, [&]<Codec kCodec>(CodecTag<kCodec>) {
+    const std::size_t row_bytes = kCodec == Codec::int4 ? (dim + 1) / 2 : dim * value_bytes(kCodec);
+    for (std::size_t i = 0; i < seen.count; ++i) {
+      const Pos pos = seen.at[i];
+      const std::byte* data = cells.head(pos) + layout.v_offset + HeadCells::slot(pos) * row_bytes;
+      if (has_scale(kCodec)) p[i] = p[i] * static_cast<T>(cells.v_scale(pos));
+      for (std::size_t d = 0; d < dim; ++d) out[d] = std::fma(p[i], value<T, kCodec>(data, d, dim), out[d]);
+    }
+  });
+}
+
+template <class T>
+Partial<T> attend_block(const HeadCells& cells, const T* q, const Seen& seen, T scale, T* out) {
+  std::array<T, kBlock> score{};
+  scores(cells, q, seen, scale, score.data());
+  T maximum = score[0];
+  for (std::size_t i = 1; i < seen.count; ++i) maximum = score[i] > maximum ? score[i] : maximum;
+  std::array<T, kLanes> lane{};
+  for (std::size_t i = 0; i < seen.count; ++i) {
+    score[i] = ref::exp(score[i] - maximum);
+    lane[seen.at[i] % kLanes] = lane[seen.at[i] % kLanes] + score[i];
   }
+  weigh(cells, seen, score.data(), out);
   return {maximum, tree_sum(lane)};
 }
 
-// Rule 4: the blocks that a query sees, [begin, end), merged in ascending order against the overall maximum.
+// Rule 4: the blocks that a row sees, merged in ascending order against the overall maximum.
 template <class T>
-void merge(const PartialBlocks<T>& from, std::size_t query, std::size_t begin, std::size_t end, std::size_t dim,
-           T* out) {
-  const auto at = [&](std::size_t b) { return b * from.queries + query; };
-  T maximum = from.partials[at(begin)].maximum;
-  for (std::size_t b = begin; b < end; ++b) {
-    const T m = from.partials[at(b)].maximum;
+void merge(const Attend<T>& op, int row, const PartialBlocks<T>& from, std::size_t query, T* out) {
+  const auto dim = static_cast<std::size_t>(op.view.layout->v_dim);
+  std::vector<std::size_t> blocks;
+  for (Pos b = op.first_block(row); b < op.end_block(row); ++b) {
+    if (op.sees_block(row, b)) blocks.push_back(static_cast<std::size_t>(b - from.first) * from.queries + query);
+  }
+  T maximum = from.partials[blocks[0]].maximum;
+  for (const std::size_t at : blocks) {
+    const T m = from.partials[at].maximum;
     maximum = m > maximum ? m : maximum;
   }
   T sum = 0;
   std::fill_n(out, dim, T(0));
-  for (std::size_t b = begin; b < end; ++b) {
-    const T weight = ref::exp(from.partials[at(b)].maximum - maximum);
-    sum = std::fma(from.partials[at(b)].sum, weight, sum);
-    for (std::size_t d = 0; d < dim; ++d) out[d] = std::fma(from.outs[at(b) * dim + d], weight, out[d]);
+  for (const std::size_t at : blocks) {
+    const T weight = ref::exp(from.partials[at].maximum - maximum);
+    sum = std::fma(from.partials[at].sum, weight, sum);
+    for (std::size_t d = 0; d < dim; ++d) out[d] = std::fma(from.outs[at * dim + d], weight, out[d]);
   }
   for (std::size_t d = 0; d < dim; ++d) out[d] = out[d] / sum;
 }
 
-template <class T, class S>
-void blocks_as(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
+template <class T>
+void attend_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
   const CellLayout& layout = *op.view.layout;
   const int group = op.heads / layout.kv_heads;
-  const HeadRows<T, S> stored{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
+  const HeadCells cells{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
   std::size_t query = 0;
   for (int r = rows.begin; r < rows.end; ++r) {
     for (int h = kv * group; h < (kv + 1) * group; ++h, ++query) {
       const T* q = op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim;
       for (Pos b = blocks.begin; b < blocks.end; ++b) {
-        const Pos begin = std::max(op.begin(r), b * kBlock), end = std::min(op.end(r), (b + 1) * kBlock);
-        if (begin >= end) continue;
+        if (!op.sees_block(r, b)) continue;
         const std::size_t at = static_cast<std::size_t>(b - to.first) * to.queries + query;
         to.partials[at] =
-            attend_block(stored, q, begin, end, op.scale, to.outs + at * static_cast<std::size_t>(layout.v_dim));
+            attend_block(cells, q, seen_of(op, r, b), op.scale, to.outs + at * static_cast<std::size_t>(layout.v_dim));
       }
     }
   }
 }
 
 template <class T>
-void attend_blocks(const Attend<T>& op, Range rows, int kv_head, Range blocks, const PartialBlocks<T>& to) {
-  if (op.view.layout->k == Codec::f64) {
-    blocks_as<T, double>(op, rows, kv_head, blocks, to);
-  } else {
-    blocks_as<T, float>(op, rows, kv_head, blocks, to);
-  }
-}
-
-template <class T>
 void merge_blocks(const Attend<T>& op, Range rows, int kv, const PartialBlocks<T>& from) {
-  const CellLayout& layout = *op.view.layout;
-  const int group = op.heads / layout.kv_heads;
+  const int group = op.heads / op.view.layout->kv_heads;
   std::size_t query = 0;
   for (int r = rows.begin; r < rows.end; ++r) {
     for (int h = kv * group; h < (kv + 1) * group; ++h, ++query) {
-      merge(from, query, static_cast<std::size_t>(op.begin(r) / kBlock - from.first),
-            static_cast<std::size_t>((op.end(r) - 1) / kBlock - from.first + 1), static_cast<std::size_t>(layout.v_dim),
-            op.out + r * op.out_stride + static_cast<std::size_t>(h) * layout.v_dim);
+      merge(op, r, from, query, op.out + r * op.out_stride + static_cast<std::size_t>(h) * op.view.layout->v_dim);
     }
   }
 }
@@ -328,7 +406,7 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
   std::vector<Partial<T>> partials;
   for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
     for (int r = rows.begin; r < rows.end; ++r) {
-      const Pos first = op.begin(r) / kBlock, count = (op.end(r) - 1) / kBlock - first + 1;
+      const Pos first = op.first_block(r), count = op.end_block(r) - first;
       partials.resize(static_cast<std::size_t>(count) * group);
       outs.resize(partials.size() * static_cast<std::size_t>(layout.v_dim));
       const PartialBlocks<T> blocks{outs.data(), partials.data(), group, first, count};

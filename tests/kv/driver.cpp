@@ -1,0 +1,520 @@
+// The operations. What they are held to is in driver_checks.cpp.
+#include "kv/driver.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kv/make_cache.hpp"
+
+namespace stet::kv_test {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// What a sequence of `length` tokens has of a layer after everything that no later query sees is gone.
+Extent seen(const LayerSpec& layer, Pos length) {
+  if (layer.span.window == 0) return {};
+  const Pos first = std::max<Pos>(length - std::max<Pos>(layer.span.window - 1, 1), 0) / 16 * 16;
+  const Pos sinks = (layer.span.sinks + 15) / 16 * 16;
+  return first > sinks ? Extent{sinks, first} : Extent{};
+}
+
+}  // namespace
+
+int Choices::pick(int low, int high) {
+  if (!bytes_) return kv_test::pick(random_, low, high);
+  const auto next = [&] { return at_ < bytes_->size() ? int{(*bytes_)[at_++]} : 0; };
+  const int range = high - low + 1, value = next();
+  return low + (range <= 256 ? value : value * 256 + next()) % range;
+}
+
+Driver::Driver(std::uint64_t seed, Choices choices) : choices_(choices), values_(seed) {
+  spec_ = random_spec(values_, 4, 2, 4);
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    const auto first = std::find(spec_.layers.begin(), spec_.layers.end(), spec_.layers[i]);
+    const auto at = static_cast<std::size_t>(first - spec_.layers.begin());
+    if (at == i) heads_.push_back(i);
+    groups_.push_back(at == i ? heads_.size() - 1 : groups_[at]);
+    scratch_.emplace_back(spec_.layers[i]);
+    row_bytes_.push_back(kv::row_bytes(spec_.layers[i]));
+  }
+  CacheOptions options;
+  options.max_len = kv_test::pick(values_, 10, chance(values_, 20) ? 400 : 200);
+  options.max_seqs = kv_test::pick(values_, chance(values_, 10) ? 1 : 3, 6);
+  if (chance(values_, 60)) options.max_step_tokens = kv_test::pick(values_, 1, 45);
+  options.poison = kNan;
+  const bool tight = chance(values_, 40);  // some pools run out
+  add("contiguous, all retained", [&] {
+    auto o = options;
+    o.retain = Retain::all;
+    return o;
+  }());
+  add("contiguous", options);
+  options.poison.reset();
+  options.layout = Layout::growing;
+  if (chance(values_, 50)) options.poison = kNan;
+  add("growing", options);
+  options.layout = Layout::paged;
+  for (const Pos page : {16, 32, 64, 128}) {
+    options.page_tokens = page;
+    options.shuffle = values_();
+    options.poison.reset();
+    if (chance(values_, 50)) options.poison = chance(values_, 50) ? kNan : 1e30;
+    options.pool_tokens =
+        tight ? kv_test::pick(values_, static_cast<int>(options.max_len) / (chance(values_, 20) ? 4 : 1),
+                              static_cast<int>(options.max_len) * 4)
+              : 0;
+    options.retain = chance(values_, 20) ? Retain::all : Retain::visible;
+    add("pages of " + std::to_string(page), options);
+  }
+}
+
+// One cache more, after each of its allocations has been refused once.
+void Driver::add(const std::string& name, CacheOptions options) {
+  Subject subject{name, options, nullptr, 0, 0, {}, {}};
+  doing_ = "making";
+  const auto plan = plan_cache(spec_, options);
+  require(plan.has_value(), subject, "the plan was refused");
+  subject.reserved = plan->reserved;
+  for (int refused = 1; !subject.cache; ++refused) {
+    int calls = 0;
+    auto cache = kv::make_cache(spec_, options, [&](std::size_t bytes) -> Result<base::Buffer> {
+      if (++calls == refused) return fail(Code::capacity, "planted");
+      return base::Buffer::allocate(bytes);
+    });
+    if (cache) {
+      subject.cache = std::move(*cache);
+    } else {
+      expect_error(subject, cache, Code::capacity, "allocation refused");
+    }
+  }
+  for (std::size_t i = 0; options.poison && i < spec_.layers.size(); ++i) {
+    subject.poison.push_back(scratch_[i].poison(*options.poison));
+  }
+  for (const std::size_t head : heads_) {
+    const Pos pages = options.layout == Layout::paged ? pool_pages(spec_.layers[head], options) : 0;
+    subject.owners.emplace_back(static_cast<std::size_t>(pages), 0);
+  }
+  subjects_.push_back(std::move(subject));
+}
+
+void Driver::run(int operations) {
+  for (operation_ = 0; operation_ < operations && !choices_.ended(); ++operation_) {
+    operate();
+    check_usage();
+    for (Subject& subject : subjects_) check_pages(subject);
+    if (operation_ % 128 == 127) check_all();
+  }
+  doing_ = "ending";
+  check_all();
+  while (!seqs_.empty()) close(seqs_.size() - 1);
+  for (Subject& subject : subjects_) {
+    require(subject.cache->usage().live == 0 && subject.cache->pages().empty(), subject, "not all came back");
+  }
+  check_all();
+}
+
+void Driver::operate() {
+  const int die = choices_.pick(1, 100);
+  if (seqs_.empty() || die <= 6) return open();
+  if (die <= 12) return close(static_cast<std::size_t>(choices_.pick(0, static_cast<int>(seqs_.size()) - 1)));
+  if (die <= 24) return truncate();
+  if (die <= 36) return fork();
+  if (die <= 41) return restore();
+  if (die <= 43) return refuse_restoring();
+  if (die <= 46) return stale();
+  if (die <= 49) return bad_step();
+  append();
+}
+
+// Adds a new sequence, when every cache could give it; else those that could forget it.
+void Driver::adopt(ModelSeq seq, const char* what, const std::vector<std::optional<Result<Seq>>>& given) {
+  const bool all = std::all_of(given.begin(), given.end(), [](const auto& g) { return g->has_value(); });
+  ++done_[all ? what : std::string(what) + " refused"];
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    if (!all && *given[i]) require(subjects_[i].cache->close(**given[i]).has_value(), subjects_[i], "closing failed");
+    if (!all) continue;
+    for (const auto& old : stale_) require(!(old[i] == **given[i]), subjects_[i], "a closed handle was given again");
+    seq.handles.push_back(**given[i]);
+  }
+  if (!all) return;
+  seqs_.push_back(std::move(seq));
+  check(seqs_.back());
+}
+
+void Driver::open() {
+  doing_ = "open";
+  std::vector<std::optional<Result<Seq>>> given;
+  for (Subject& subject : subjects_) {
+    given.emplace_back(subject.cache->open());
+    if (static_cast<int>(seqs_.size()) == subject.options.max_seqs) {
+      expect_error(subject, *given.back(), Code::capacity, "open too many");
+    } else {
+      require(given.back()->has_value(), subject, "opening failed");
+    }
+  }
+  const std::vector<Extent> whole(spec_.layers.size());
+  adopt({{}, {}, whole, whole}, "open", given);
+}
+
+void Driver::close(std::size_t at) {
+  doing_ = "close";
+  ++done_[doing_];
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    require(subjects_[i].cache->close(seqs_[at].handles[i]).has_value(), subjects_[i], "closing failed");
+  }
+  stale_.push_back(seqs_[at].handles);
+  if (stale_.size() > 16) stale_.erase(stale_.begin());
+  seqs_.erase(seqs_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+const Extent& Driver::extent(const ModelSeq& seq, const Subject& subject, std::size_t layer) const {
+  return subject.evicts() ? seq.visible[layer] : seq.all[layer];
+}
+
+// The shortest length above 0 whose next query finds all that it sees.
+Pos Driver::oldest(const ModelSeq& seq, const Subject& subject) const {
+  Pos length = 0;
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    const Pos first = extent(seq, subject, i).first;
+    if (first > 0) length = std::max(length, first + std::max<Pos>(spec_.layers[i].span.window - 1, 1));
+  }
+  return length;
+}
+
+void Driver::truncate() {
+  doing_ = "truncate";
+  ModelSeq& seq = any();
+  Pos len = choices_.pick(0, static_cast<int>(seq.length()));
+  if (choices_.chance(80)) len = std::max<Pos>(seq.length() - choices_.pick(0, 8), 0);
+  if (choices_.chance(10)) len = choices_.chance(50) ? -1 : seq.length() + choices_.pick(1, 20);
+  const bool there = len >= 0 && len <= seq.length();
+  // Those that have evicted too much refuse, and then the others are left alone.
+  bool all = there;
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    if (there && (len == 0 || len >= oldest(seq, subjects_[i]))) continue;
+    all = false;
+    expect_error(subjects_[i], subjects_[i].cache->truncate(seq.handles[i], len), Code::invalid_argument,
+                 there ? "truncate to what was evicted" : "truncate to what is not there");
+    expect_error(subjects_[i], subjects_[i].cache->fork(seq.handles[i], len), Code::invalid_argument,
+                 there ? "fork at what was evicted" : "fork at what is not there");
+  }
+  if (all) {
+    ++done_[doing_];
+    for (std::size_t i = 0; i < subjects_.size(); ++i) {
+      require(subjects_[i].cache->truncate(seq.handles[i], len).has_value(), subjects_[i], "truncating failed");
+    }
+    seq.tokens.resize(static_cast<std::size_t>(len));
+    if (len == 0) seq.visible = seq.all = std::vector<Extent>(spec_.layers.size());
+  }
+  check(seq);
+}
+
+void Driver::fork() {
+  doing_ = "fork";
+  const ModelSeq& seq = any();
+  Pos upto = choices_.chance(50) ? seq.length() : choices_.pick(0, static_cast<int>(seq.length()));
+  for (const Subject& subject : subjects_) upto = std::max(upto, upto == 0 ? 0 : oldest(seq, subject));
+  ModelSeq forked{{}, {seq.tokens.begin(), seq.tokens.begin() + upto}, seq.visible, seq.all};
+  if (upto == 0) forked.visible = forked.all = std::vector<Extent>(spec_.layers.size());
+  std::vector<std::optional<Result<Seq>>> given;
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    Subject& subject = subjects_[i];
+    given.emplace_back(subject.cache->fork(seq.handles[i], upto));
+    if (static_cast<int>(seqs_.size()) == subject.options.max_seqs) {
+      expect_error(subject, *given.back(), Code::capacity, "fork too many");
+      continue;
+    }
+    require(given.back()->has_value(), subject, "forking failed");
+    for (std::size_t layer = 0; !subject.paged() && layer < spec_.layers.size(); ++layer) {
+      const Extent& has = extent(forked, subject, layer);
+      subject.copied += static_cast<std::uint64_t>(has.kept + upto - has.first) * row_bytes_[layer];
+    }
+  }
+  adopt(std::move(forked), "fork", given);
+}
+
+// From the views of one cache into all.
+void Driver::restore() {
+  doing_ = "restore";
+  const ModelSeq& seq = any();
+  const auto from = static_cast<std::size_t>(choices_.pick(0, static_cast<int>(subjects_.size()) - 1));
+  const Pos least = oldest(seq, subjects_[from]);
+  const Pos length = choices_.pick(static_cast<int>(least), static_cast<int>(seq.length()));
+  ModelSeq made{{}, {seq.tokens.begin(), seq.tokens.begin() + length}, {}, {}};
+  for (const LayerSpec& layer : spec_.layers) made.visible.push_back(seen(layer, length));
+  made.all = made.visible;
+  std::vector<std::optional<Result<Seq>>> given;
+  for (Subject& subject : subjects_) {
+    std::vector<View> views;
+    for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
+      views.push_back(*subjects_[from].cache->peek(seq.handles[from], i));
+    }
+    std::optional<Code> code;
+    for (std::size_t g = 0; subject.paged() && g < heads_.size(); ++g) {
+      const Extent& has = made.visible[heads_[g]];
+      const Pos page = subject.options.page_tokens;
+      Pos need = 0, last = -1;
+      for (Pos pos = 0; pos < length; ++pos) {
+        if (has.has(pos) && std::exchange(last, pos / page) != pos / page) ++need;
+      }
+      const auto pages = static_cast<Pos>(subject.owners[g].size());
+      if (need > pages - static_cast<Pos>(used(subject, g))) code = need > pages ? Code::capacity : Code::exhausted;
+      if (code) break;
+    }
+    if (static_cast<int>(seqs_.size()) == subject.options.max_seqs) code = Code::capacity;
+    given.emplace_back(subject.cache->restore(length, views));
+    if (code) {
+      expect_error(subject, *given.back(), *code, "restore without room");
+    } else {
+      require(given.back()->has_value(), subject, "restoring failed");
+    }
+  }
+  adopt(std::move(made), "restore", given);
+}
+
+// Views that lack something, or contradict themselves.
+void Driver::refuse_restoring() {
+  doing_ = "refuse restoring";
+  const ModelSeq& seq = any();
+  Subject& subject = subjects_[static_cast<std::size_t>(choices_.pick(0, static_cast<int>(subjects_.size()) - 1))];
+  const auto at = static_cast<std::size_t>(&subject - subjects_.data());
+  std::vector<View> views;
+  for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
+    views.push_back(*subject.cache->peek(seq.handles[at], i));
+  }
+  View& view = views[static_cast<std::size_t>(choices_.pick(0, static_cast<int>(views.size()) - 1))];
+  CellLayout other = *view.layout;
+  Pos length = seq.length();
+  Code code = Code::invalid_argument;
+  switch (choices_.pick(0, 9)) {
+    case 0:
+      view.layout = nullptr;
+      break;
+    case 1:
+      other.k_dim += 1;
+      view.layout = &other;
+      break;
+    case 2:
+      view.kept = view.first + 16;
+      break;
+    case 3:
+      view.first = -1;
+      break;
+    case 4:
+      view.count = std::numeric_limits<Pos>::max();
+      view.first = 16;
+      break;
+    case 5:
+      if (length == 0) return;
+      view.count -= 1;
+      break;
+    case 6:
+      if (length == 0) return;
+      view.cells = view.cells.first(view.cells.size() - 1);
+      break;
+    case 7:
+      views.pop_back();
+      break;
+    case 8:
+      length = -1;
+      break;
+    default:
+      length = subject.options.max_len + 1;
+      code = Code::capacity;
+  }
+  expect_error(subject, subject.cache->restore(length, views), code, "restore from a bad view");
+}
+
+void Driver::stale() {
+  doing_ = "stale handles";
+  if (stale_.empty()) return;
+  const auto& handles = stale_[static_cast<std::size_t>(choices_.pick(0, static_cast<int>(stale_.size()) - 1))];
+  const ModelSeq& good = any();
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    Cache& cache = *subjects_[i].cache;
+    const auto refused = [&](const auto& result, const char* what) {
+      expect_error(subjects_[i], result, Code::not_found, what);
+    };
+    refused(cache.close(handles[i]), "stale close");
+    refused(cache.length(handles[i]), "stale length");
+    refused(cache.truncate(handles[i], 0), "stale truncate");
+    refused(cache.oldest_restorable(handles[i]), "stale oldest_restorable");
+    refused(cache.fork(handles[i], 0), "stale fork");
+    refused(cache.peek(handles[i], 0), "stale peek");
+    // A good sequence before the bad one: nothing of it may be kept.
+    std::vector<Append> appends;
+    if (good.length() < subjects_[i].options.max_len) appends.push_back({good.handles[i], 1});
+    appends.push_back({handles[i], 1});
+    refused(cache.begin(appends), "stale begin");
+  }
+}
+
+void Driver::bad_step() {
+  doing_ = "bad steps";
+  const ModelSeq& seq = seqs_.front();
+  const int kind = choices_.pick(1, 5), few = choices_.pick(-1, 0);
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    Cache& cache = *subjects_[i].cache;
+    const auto refused = [&](std::vector<Append> appends, Code code, const char* what) {
+      expect_error(subjects_[i], cache.begin(appends), code, what);
+    };
+    const Append one{seq.handles[i], 1};
+    const Pos most = subjects_[i].options.max_step_tokens;
+    if (kind == 1) refused({}, Code::invalid_argument, "empty step");
+    if (kind == 2) refused({one, {one.seq, few}}, Code::invalid_argument, "no tokens");
+    if (kind == 3) refused({one, {one.seq, std::numeric_limits<int>::max()}}, Code::capacity, "too many rows");
+    if (kind == 4 && seq.length() < subjects_[i].options.max_len) {
+      refused({one, one}, Code::invalid_argument, "twice in a step");
+    }
+    if (kind == 5 && most > 0) refused({{one.seq, static_cast<int>(most) + 1}}, Code::capacity, "too long a step");
+  }
+}
+
+void Driver::append() {
+  doing_ = "append";
+  Appended step;
+  step.order.resize(seqs_.size());
+  std::iota(step.order.begin(), step.order.end(), std::size_t{0});
+  for (std::size_t i = step.order.size(); i > 1; --i) {
+    std::swap(step.order[i - 1], step.order[static_cast<std::size_t>(choices_.pick(0, static_cast<int>(i) - 1))]);
+  }
+  step.order.resize(static_cast<std::size_t>(choices_.pick(1, static_cast<int>(seqs_.size()))));
+  const CacheOptions& options = subjects_[0].options;
+  const auto most = static_cast<int>(options.max_step_tokens == 0 ? 40 : options.max_step_tokens);
+  for (const std::size_t i : step.order) {
+    int tokens = choices_.pick(1, choices_.chance(50) ? 3 : most);
+    if (choices_.chance(90)) {
+      tokens = std::clamp(tokens, 1, std::max(1, static_cast<int>(options.max_len - seqs_[i].length())));
+    }
+    step.appends.push_back({{}, std::min(tokens, most)});
+  }
+  Steps steps;
+  if (begin(step, steps)) {
+    write(step, steps);
+    if (choices_.chance(10)) refuse_in_step();
+    if (step.complete) check_step(step, steps);
+    if (step.complete && choices_.chance(75)) finish(step, steps);
+    ++done_[step.tokens.empty() || seqs_[step.order[0]].tokens.empty() ? "abandon" : doing_];
+  }
+  steps.clear();
+  for (const std::size_t i : step.order) check(seqs_[i]);
+}
+
+// Whether every cache could begin. Bytes that were copied by those that could stay counted.
+bool Driver::begin(const Appended& step, Steps& steps) {
+  bool all = true;
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    Subject& subject = subjects_[i];
+    std::vector<Append> appends = step.appends;
+    for (std::size_t s = 0; s < appends.size(); ++s) appends[s].seq = seqs_[step.order[s]].handles[i];
+    const auto code = expected(subject, step);
+    std::uint64_t copied = 0;
+    for (std::size_t s = 0; !code && s < appends.size(); ++s) {
+      const ModelSeq& seq = seqs_[step.order[s]];
+      for (std::size_t layer = 0; layer < spec_.layers.size(); ++layer) {
+        const Extent& has = extent(seq, subject, layer);
+        Pos rows = 0;
+        if (subject.options.layout == Layout::growing) rows = has.kept + (seq.length() + 15) / 16 * 16 - has.first;
+        if (subject.paged() && copies(subject, step, s, layer)) {
+          ++done_["copy on write"];
+          for (Pos pos = (seq.length() - 1) / subject.options.page_tokens * subject.options.page_tokens;
+               pos < seq.length(); ++pos) {
+            rows += has.has(pos) ? 1 : 0;
+          }
+        }
+        copied += static_cast<std::uint64_t>(rows) * row_bytes_[layer];
+      }
+    }
+    auto begun = subject.cache->begin(appends);
+    if (code) {
+      expect_error(subject, begun, *code, *code == Code::exhausted ? "exhausted" : "overflow");
+      all = false;
+      continue;
+    }
+    require(begun.has_value(), subject, "beginning failed");
+    subject.copied += copied;
+    steps.push_back(std::move(*begun));
+    int row = 0;
+    require(steps.back()->slices().size() == appends.size(), subject, "the number of slices differs");
+    for (std::size_t s = 0; s < appends.size(); ++s) {
+      const Slice& slice = steps.back()->slices()[s];
+      require(slice.seq == appends[s].seq && slice.first == seqs_[step.order[s]].length() && slice.row == row &&
+                  slice.tokens == appends[s].tokens,
+              subject, "a slice differs");
+      row += slice.tokens;
+    }
+  }
+  return all;
+}
+
+// Writes the layers in ranges of heads; at times it stops before the end.
+void Driver::write(Appended& step, Steps& steps) {
+  const Slice& last = steps[0]->slices().back();
+  const int rows = last.row + last.tokens;
+  std::vector<std::vector<std::vector<std::byte>>> bytes(static_cast<std::size_t>(rows));
+  const bool stops = choices_.chance(10);
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    const LayerSpec& layer = spec_.layers[i];
+    const auto type = [&] { return chance(values_, 50) ? DType::f32 : DType::f64; };
+    const Activations k(values_, type(), rows, layer.kv_heads, layer.k_dim);
+    const Activations v(values_, type(), rows, layer.kv_heads, layer.v_dim);
+    for (int end = layer.kv_heads; end > 0;) {
+      const int begin = choices_.pick(0, end - 1);
+      for (auto& one : steps) one->write(static_cast<int>(i), {begin, end}, k.rows(), v.rows());
+      end = begin;
+      if (stops && choices_.chance(50)) return;
+    }
+    for (int r = 0; r < rows; ++r) {
+      scratch_[i].encode(k.rows(), v.rows(), r, bytes[static_cast<std::size_t>(r)].emplace_back());
+    }
+  }
+  auto row = bytes.begin();
+  for (const Append& append : step.appends) {
+    auto& tokens = step.tokens.emplace_back();
+    for (int t = 0; t < append.tokens; ++t, ++row) {
+      tokens.push_back(std::make_shared<const std::vector<std::vector<std::byte>>>(std::move(*row)));
+    }
+  }
+  step.complete = true;
+}
+
+// What a step alive forbids.
+void Driver::refuse_in_step() {
+  const ModelSeq& seq = any();
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    Cache& cache = *subjects_[i].cache;
+    const Append append{seq.handles[i], 1};
+    const auto refused = [&](const auto& result, const char* what) {
+      expect_error(subjects_[i], result, Code::invalid_argument, what);
+    };
+    refused(cache.open(), "open in a step");
+    refused(cache.close(append.seq), "close in a step");
+    refused(cache.truncate(append.seq, 0), "truncate in a step");
+    refused(cache.fork(append.seq, 0), "fork in a step");
+    refused(cache.restore(0, {}), "restore in a step");
+    refused(cache.begin({&append, 1}), "begin in a step");
+  }
+}
+
+void Driver::finish(const Appended& step, Steps& steps) {
+  ++done_["commit"];
+  for (auto& one : steps) one->commit();
+  for (std::size_t s = 0; s < step.order.size(); ++s) {
+    ModelSeq& seq = seqs_[step.order[s]];
+    seq.tokens.insert(seq.tokens.end(), step.tokens[s].begin(), step.tokens[s].end());
+    evict(seq);
+  }
+}
+
+void Driver::evict(ModelSeq& seq) {
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    const Extent now = seen(spec_.layers[i], seq.length());
+    if (now.first > seq.visible[i].first) {
+      ++done_["evict"];
+      seq.visible[i] = now;
+    }
+  }
+}
+
+}  // namespace stet::kv_test
