@@ -55,7 +55,9 @@ Result<void> check_configs(std::string_view file, std::string_view model, std::s
     if (find(ours, setting.key) == nullptr) compare(setting.key);
   }
   if (differences == 0) first = "the config's text differs in its order";
-  const std::string more = differences > 1 ? fmt::format(" ({} more settings differ)", differences - 1) : "";
+  const std::string more =
+      differences > 1 ? fmt::format(" ({} more setting{})", differences - 1, differences == 2 ? " differs" : "s differ")
+                      : "";
   return fail(Code::invalid_argument, fmt::format("{}: {}{}", where, first, more));
 }
 

@@ -35,6 +35,9 @@ enum class Miss : std::uint8_t {
 inline constexpr std::size_t kMisses = 7;
 const char* name_of(Miss miss) noexcept;
 
+/// Tokens that both begin with.
+Pos common_prefix(std::span<const TokenId> a, std::span<const TokenId> b);
+
 struct PrefixOptions {
   std::size_t budget = std::numeric_limits<std::size_t>::max();  // bytes that parked sequences may hold
   std::size_t ghost_tokens = std::size_t{1} << 16;               // of evicted sequences, remembered to say `evicted`

@@ -129,8 +129,9 @@ Result<base::Buffer> Snapshot::read_block(std::size_t sequence, std::size_t laye
   return buffer;
 }
 
-Result<Seq> Snapshot::restore(std::size_t index, const Identity& model, Cache& cache,
-                              const RestoreOptions& options) const {
+// The tokens to restore, once everything but the cells is known to fit.
+Result<Pos> Snapshot::check(std::size_t index, const Identity& model, const Cache& cache,
+                            const RestoreOptions& options) const {
   const std::string where = path().string();
   const bool same_codecs = options.reencode == Reencode::refused;
   if (auto ok = check_same(tables_.identity, model, where); !ok) return pass(ok);
@@ -150,6 +151,21 @@ Result<Seq> Snapshot::restore(std::size_t index, const Identity& model, Cache& c
     return fail(Code::capacity, fmt::format("{}: sequence {} needs {} tokens, the cache holds {} of one sequence",
                                             where, index, length, cache.options().max_len));
   }
+  for (std::size_t layer = 0; layer < saved.blocks.size(); ++layer) {
+    const Pos first = saved.blocks[layer].first;
+    if (length >= first) continue;
+    return fail(Code::invalid_argument,
+                fmt::format("{}: sequence {}, layer {}: rows before position {} are gone, and {} tokens need them",
+                            where, index, layer, first, length));
+  }
+  return length;
+}
+
+Result<Seq> Snapshot::restore(std::size_t index, const Identity& model, Cache& cache,
+                              const RestoreOptions& options) const {
+  const auto length = check(index, model, cache, options);
+  if (!length) return pass(length);
+  const SavedSequence& saved = tables_.sequences[index];
   try {
     const auto& old_layers = tables_.layers.layers;
     const auto& new_layers = cache.spec().layers;
@@ -160,11 +176,6 @@ Result<Seq> Snapshot::restore(std::size_t index, const Identity& model, Cache& c
     std::vector<View> views;
     for (std::size_t layer = 0; layer < old_layers.size(); ++layer) {
       const SavedBlock& block = saved.blocks[layer];
-      if (length < block.first) {
-        return fail(Code::invalid_argument, fmt::format("{}: sequence {}, layer {}: rows before position {} are gone, "
-                                                        "and {} tokens need them",
-                                                        where, index, layer, block.first, length));
-      }
       auto buffer = read_block(index, layer);
       if (!buffer) return pass(buffer);
       if (!(old_layers[layer] == new_layers[layer])) {
@@ -178,12 +189,12 @@ Result<Seq> Snapshot::restore(std::size_t index, const Identity& model, Cache& c
       view.cells = std::span(numbers).first(block_cells(block, saved.length()));
       view.layout = &layouts[layer];
       view.first = block.first;
-      view.count = length - block.first;
+      view.count = *length - block.first;
       view.kept = block.kept;
       view.span = new_layers[layer].span;
       views.push_back(view);
     }
-    return cache.restore(length, views);
+    return cache.restore(*length, views);
   } catch (const std::bad_alloc&) {
     return no_memory(path());
   }

@@ -67,6 +67,7 @@ class Snapshot {
 
  private:
   Snapshot(base::File file, SnapshotTables tables) : file_(std::move(file)), tables_(std::move(tables)) {}
+  Result<Pos> check(std::size_t index, const Identity& model, const Cache& cache, const RestoreOptions& options) const;
   Result<base::Buffer> read_block(std::size_t sequence, std::size_t layer) const;
   Failure damaged(std::size_t sequence, std::size_t layer) const;
 
