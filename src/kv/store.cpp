@@ -359,7 +359,10 @@ void Store::abandon(std::span<const Slice> slices) noexcept {
       cut(index, g, entry_of(held(index, g), static_cast<Pos>(cells_for(slice.first))));
     }
     undo(slice);
-    for (std::size_t g = 0; g < groups(); ++g) clear_last(index, g);
+  }
+  // Only now does every sequence name its own cells again, and a cell may be shared.
+  for (const Slice& slice : slices) {
+    for (std::size_t g = 0; g < groups(); ++g) clear_last(slice.seq.index, g);
   }
   step_alive_ = false;
 }

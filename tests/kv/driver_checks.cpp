@@ -45,8 +45,9 @@ void Driver::check_rows(const Subject& subject, const View& view, std::size_t la
     row.clear();
     gather(*view.layout, view.cell(pos / 16), static_cast<int>(pos % 16), row);
     const auto& stored = (**tokens[static_cast<std::size_t>(pos)])[layer];
-    require(row.size() == stored.size() && std::memcmp(row.data(), stored.data(), row.size()) == 0, subject,
-            "stored bits differ");
+    if (row.size() == stored.size() && std::memcmp(row.data(), stored.data(), row.size()) == 0) continue;
+    const std::string where = std::to_string(pos) + " of layer " + std::to_string(layer);
+    require(false, subject, ("stored bits differ at position " + where).c_str());
   }
 }
 
