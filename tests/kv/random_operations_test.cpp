@@ -40,7 +40,6 @@ TEST_P(RandomOperations, HoldWhatTheModelHolds) {
       FAIL() << "seed " << seed << ": " << failed.what();
     }
   }
-  for (auto& [w, n] : done) printf("%s %d\n", w.c_str(), n);
   // Every kind of thing was really met.
   for (const char* what : {"open",
                            "open refused",
