@@ -135,7 +135,8 @@ struct CacheUsage {
   int seqs = 0;              // open now
 };
 
-/// One stretch of storage in use: a page, or a sequence's own place (contiguous, growing).
+/// One stretch of storage in use: a page, or a sequence's own place (contiguous, growing; the cells of its sinks are
+/// not told of). Of a page's positions some may have been evicted: pages go back whole.
 struct PageInfo {
   int group = 0;                        // layers alike share one: the number of the first is `layer`
   int layer = 0, layers = 0;            // of the group

@@ -8,7 +8,7 @@ namespace stet::kv {
 std::uint32_t Contiguous::place(std::uint32_t index, std::size_t g, Pos cell) noexcept {
   const Group& alike = group(g);
   const auto all = static_cast<Pos>(alike.cells), sinks = std::min(alike.sink_cells, all);
-  const Pos own = cell < sinks ? cell : sinks + (cell - sinks) % (all - sinks);
+  const Pos own = cell < sinks ? cell : sinks + (cell - sinks) % std::max<Pos>(all - sinks, 1);
   return static_cast<std::uint32_t>(index * alike.cells + static_cast<std::size_t>(own));
 }
 

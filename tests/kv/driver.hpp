@@ -99,16 +99,18 @@ class Driver {
   void refuse_restoring();
   void stale();
   void bad_step();
-  void append();
-  bool begin(const Appended& step, Steps& steps);
-  void write(Appended& step, Steps& steps);
-  void refuse_in_step();
-  void finish(const Appended& step, Steps& steps);
   void evict(ModelSeq& seq);
   void adopt(ModelSeq seq, const char* what, const std::vector<std::optional<Result<Seq>>>& given);
   ModelSeq& any() { return seqs_[static_cast<std::size_t>(choices_.pick(0, static_cast<int>(seqs_.size()) - 1))]; }
   Pos oldest(const ModelSeq& seq, const Subject& subject) const;
   const Extent& extent(const ModelSeq& seq, const Subject& subject, std::size_t layer) const;
+
+  // driver_steps.cpp
+  void append();
+  bool begin(const Appended& step, Steps& steps);
+  void write(Appended& step, Steps& steps);
+  void refuse_in_step();
+  void finish(const Appended& step, Steps& steps);
 
   // driver_checks.cpp
   template <class T>
