@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "core/half.hpp"
 #include "kv/cell.hpp"
@@ -164,15 +163,33 @@ void copy_scales(Block from, Block to, int slot, int count) noexcept {
   if (has_scale(from.codec)) std::copy_n(from.scales + slot, count, to.scales + slot);
 }
 
-// A row of `dim` equal values, given as activations.
-class Constant {
- public:
-  Constant(int dim, double value) : values_(static_cast<std::size_t>(dim), value) {}
-  HeadRows rows() const noexcept { return {DType::f64, reinterpret_cast<const std::byte*>(values_.data()), 0}; }
+// What a row whose every value is `value` stores for each of its elements, and its scale.
+struct Constant {
+  std::array<std::byte, sizeof(double)> element{};
+  float scale = 0;
 
- private:
-  std::vector<double> values_;
+  Constant(Codec codec, double value) noexcept {
+    // A row of two: int4 has both in one element.
+    const std::array<double, 2> row = {value, value};
+    alignas(double) std::array<std::byte, 2 * sizeof(double)> stored{};
+    encode_values({codec, 2, stored.data(), &scale}, 0, {DType::f64, reinterpret_cast<const std::byte*>(row.data()), 0},
+                  1);
+    std::copy_n(stored.begin(), element.size(), element.begin());
+  }
 };
+
+// `index` of slot and element: where it lies.
+template <class F>
+void fill(Block block, int slot, int count, double value, F index) noexcept {
+  const Constant constant(block.codec, value);
+  const std::size_t size = bytes_of_value(block.codec);
+  for (int t = slot; t < slot + count; ++t) {
+    for (int d = 0; d < elements(block); ++d) {
+      std::copy_n(constant.element.begin(), size, block.data + index(t, d) * size);
+    }
+    if (has_scale(block.codec)) block.scales[t] = constant.scale;
+  }
+}
 
 }  // namespace
 
@@ -259,11 +276,11 @@ void copy_values(Block from, Block to, int slot, int count) noexcept {
 }
 
 void fill_keys(Block block, int slot, int count, double value) noexcept {
-  encode_keys(block, slot, Constant(block.dim, value).rows(), count);
+  fill(block, slot, count, value, [](int t, int d) { return key_index(t, d); });
 }
 
 void fill_values(Block block, int slot, int count, double value) noexcept {
-  encode_values(block, slot, Constant(block.dim, value).rows(), count);
+  fill(block, slot, count, value, [&](int t, int d) { return value_index(block, t, d); });
 }
 
 void fill_cells(const CellLayout& layout, std::byte* cells, std::size_t count, double value) noexcept {

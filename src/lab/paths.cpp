@@ -106,7 +106,7 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
   options.max_step_tokens = max_step;
   options.max_len = max_len;
   options.max_seqs = max_seqs;
-  if (conditions.poison) options.poison = std::numeric_limits<double>::quiet_NaN();
+  options.poison = conditions.poison;
   auto made = make_cache(conditions.cache.spec(model), options);
   if (!made) return pass(made);
   std::unique_ptr<Cache> cache = std::move(*made);

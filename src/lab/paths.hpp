@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,7 +67,7 @@ struct Conditions {
   CacheChoice cache;
   int threads = 1;
   const kernels::Target* target = &kernels::targets().front();
-  bool poison = true;
+  std::optional<double> poison = std::numeric_limits<double>::quiet_NaN();
   std::optional<Plant> plant;
   Pos plant_position = 1;
 };

@@ -109,7 +109,7 @@ std::vector<Spec> table(DType weights, const kernels::Target& fastest, bool all)
       {"unused slots: NaN and as they come", by_token,
        [](const Given& g) {
          Conditions c = g.usual();
-         c.poison = false;
+         c.poison = std::nullopt;
          return g.path(in_chunks(g.ids, 1), g.damaged(c));
        },
        [](const Cost& c, double n) { return 2 * n * c.token; }},

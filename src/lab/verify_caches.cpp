@@ -113,7 +113,18 @@ const std::array<Windows, 4>& windows() {
   return all;
 }
 
-// ---- Forks, hits and restoring
+// What slots without a row hold must not matter.
+Spec filled(const std::string& name, const Choice& choice, double value) {
+  return {name, plain(choice),
+          [=](const Given& g) {
+            Conditions conditions = with(g.usual(), choice.at(g.n()));
+            conditions.poison = value;
+            return g.path(in_chunks(g.ids, g.chunk(6)), g.damaged(conditions));
+          },
+          linear};
+}
+
+// ---- Forks, cuts, hits and restoring
 
 // Positions at which something may go wrong at a page's edge, or all.
 std::vector<Pos> positions(Pos n, bool all) {
@@ -171,6 +182,23 @@ Result<Outcome> forked(const Given& g, const Choice& choice, const std::vector<P
     if (!same) return pass(same);
     if (auto ok = d->feed(*same, g.ids, g.n(), 3, &elements); !ok) return pass(ok);
     (void)d->cache().close(*same);
+  }
+  return outcome_of(g, *d, std::move(elements));
+}
+
+// Cut back to each position, led astray, cut back again and continued.
+Result<Outcome> cut(const Given& g, const Choice& choice, const std::vector<Pos>& at) {
+  auto d = drive(g, choice.at(g.n()), 1);
+  if (!d) return pass(d);
+  std::vector<std::byte> elements;
+  auto seq = d->cache().open();
+  if (!seq) return pass(seq);
+  if (auto ok = d->feed(*seq, g.ids, g.n(), kLongestStep, &elements); !ok) return pass(ok);
+  for (const Pos p : at) {
+    if (auto ok = d->cache().truncate(*seq, p); !ok) return pass(ok);
+    if (auto ok = d->feed(*seq, g.others, std::min(g.n(), p + 18), 5, nullptr); !ok) return pass(ok);
+    if (auto ok = d->cache().truncate(*seq, p); !ok) return pass(ok);
+    if (auto ok = d->feed(*seq, g.ids, g.n(), 3, &elements); !ok) return pass(ok);
   }
   return outcome_of(g, *d, std::move(elements));
 }
@@ -363,6 +391,12 @@ std::vector<Spec> cache_pairs(bool all) {
   int8.codecs = codecs()[3];
   CacheChoice int8_growing = growing;
   int8_growing.codecs = codecs()[3];
+  specs.push_back(filled("unused slots 0: pages of 16", {pages, mixed}, 0));
+  specs.push_back(filled("unused slots 1e30: int8, pages of 16", {int8, mixed}, 1e30));
+  specs.push_back(filled("unused slots 1e30: contiguous", {contiguous, mixed}, 1e30));
+  for (const CacheChoice* layout : {&contiguous, &growing, &pages, &large}) {
+    specs.push_back(forks("truncate: " + words(*layout), Choice{*layout, {}}.keeping_all(), all, cut));
+  }
   specs.push_back(forks("fork: pages of 16", Choice{pages, {}}.keeping_all(), all));
   specs.push_back(forks("fork: int8, pages of 16", Choice{int8, {}}.keeping_all(), all));
   specs.push_back(forks("fork: contiguous", Choice{contiguous, {}}.keeping_all(), all));

@@ -69,7 +69,7 @@ std::string ObservedCache::record() const {
     }
     text += fmt::format(" ... {} more (digest {:016x})", events_.size() - kShown, digest);
   }
-  if (options().poison) text += ", unused slots NaN";
+  if (options().poison) text += fmt::format(", unused slots {}", *options().poison);
   return text;
 }
 

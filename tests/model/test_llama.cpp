@@ -23,13 +23,14 @@ class Stories : public testing::TestWithParam<DType> {
     reference = nlohmann::json::parse(std::ifstream(std::string(kFolder) + "/reference_greedy.json"));
   }
 
-  Result<Engine> engine(CacheMode cache, int chunk) const {
+  Result<Engine> engine(CacheMode cache, int chunk, Pos page = 16) const {
     EngineOptions options;
+    options.page_tokens = page;
     options.dtype = GetParam();
     options.threads = 2;
     options.cache = cache;
     options.chunk = chunk;
-    options.poison = std::numeric_limits<double>::quiet_NaN();
+    options.poison = true;
     return Engine::load(kFolder, options);
   }
 
@@ -37,8 +38,19 @@ class Stories : public testing::TestWithParam<DType> {
 };
 
 TEST_P(Stories, Gives257ReferenceIds) {
-  for (const CacheMode cache : {CacheMode::contiguous, CacheMode::none}) {
-    auto loaded = engine(cache, 16);
+  struct Way {
+    CacheMode cache;
+    int chunk;
+    Pos page;
+  };
+  for (const Way& way : {Way{CacheMode::contiguous, 16, 16},
+                         {CacheMode::growing, 3, 16},
+                         {CacheMode::paged, 1, 16},
+                         {CacheMode::paged, 5, 32},
+                         {CacheMode::paged, 16, 64},
+                         {CacheMode::paged, 16, 128},
+                         {CacheMode::none, 16, 16}}) {
+    auto loaded = engine(way.cache, way.chunk, way.page);
     ASSERT_TRUE(loaded) << loaded.error().message;
     Request request;
     request.prompt = reference.at("prompt_ids").get<std::vector<TokenId>>();
