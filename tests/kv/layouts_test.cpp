@@ -327,5 +327,29 @@ TEST(Restore, SaysWhatIsWrongWithAView) {
          "layer 1: the view's codecs or shapes are not the cache's");
 }
 
+// What pages cost that are not filled: the ends of 64 sequences.
+TEST(Paged, WastesUnder4PercentAtAMeanOf300TokensAndPagesOf16) {
+  CacheOptions options;
+  options.layout = Layout::paged;
+  options.max_len = 600;
+  options.max_seqs = 64;
+  const CacheSpec spec{{4, LayerSpec{2, 32, 32, Codec::f32, Codec::f32, {}}}};
+  auto cache = *make_cache(spec, options);
+  Random random(1);
+  Pos tokens = 0;
+  for (int i = 0; i < 64; ++i) {
+    const Append append{*cache->open(), pick(random, 1, 599)};
+    auto step = cache->begin({&append, 1});
+    ASSERT_TRUE(step);
+    (*step)->commit();
+    tokens += append.tokens;
+  }
+  const CacheUsage usage = cache->usage();
+  EXPECT_NEAR(static_cast<double>(tokens) / 64, 300, 40);
+  EXPECT_EQ(usage.used, static_cast<std::size_t>(tokens) * 4 * 2 * 64 * 4);
+  EXPECT_LT(static_cast<double>(usage.live - usage.used), 0.04 * static_cast<double>(usage.live));
+  EXPECT_LE(usage.live - usage.used, 64U * 15 * 4 * 2 * 64 * 4) << "more than a page a sequence";
+}
+
 }  // namespace
 }  // namespace stet::kv_test

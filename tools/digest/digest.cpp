@@ -13,6 +13,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,12 @@ struct Case {
   const char* name;
   const char* model;
   std::vector<int> steps;  // tokens of each
+  // Of the cache, where it is not the plain one.
+  struct Stored {
+    Codec k, v;
+    Span span;
+  };
+  std::optional<Stored> stored = std::nullopt;  // in pages, with windows that evict
 };
 
 // Two blocks of attention (rule 4), full and ragged tiles of rows, the last rows one by one.
@@ -39,7 +47,14 @@ std::vector<Case> cases() {
       // Widths and counts that are multiples of nothing.
       {"odd", "random:char,layers=3,heads=3,width=39,inner=77,vocab=101,ctx=50,seed=5", {17, 1, 1, 1, 5, 1}},
       // Rotary positions, grouped queries, a window.
-      {"llama", "random:llama-tiny,window=20,seed=3", {40, 1, 1, 7, 1}}};
+      {"llama", "random:llama-tiny,window=20,seed=3", {40, 1, 1, 7, 1}},
+      // Every reduced codec, windows and sinks; head dims of 13 fill neither vectors nor pairs.
+      {"kv-halves", "random:llama-tiny,seed=4", {30, 1, 1, 9, 1}, Case::Stored{Codec::bf16, Codec::f16, {}}},
+      {"kv-codes", "random:llama-tiny,seed=6", {30, 1, 1, 9, 1}, Case::Stored{Codec::int8, Codec::int4, {20, 3}}},
+      {"kv-odd",
+       "random:char,layers=3,heads=3,width=39,vocab=101,ctx=50,seed=7",
+       {17, 1, 1, 1, 5, 1},
+       Case::Stored{Codec::int4, Codec::int8, {9, 2}}}};
 }
 
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16, DType::int8, DType::int4};
@@ -89,8 +104,17 @@ Result<std::uint64_t> digest(const Case& c, const model::Model& model, const ker
   const int most = *std::max_element(c.steps.begin(), c.steps.end());
   CacheOptions options;
   options.max_len = static_cast<Pos>(ids.size());
-  options.poison = true;
-  auto cache = make_cache(model.cache_spec(), options);
+  options.poison = std::numeric_limits<double>::quiet_NaN();
+  CacheSpec spec = model.cache_spec();
+  if (c.stored) {
+    options.layout = Layout::paged;
+    for (LayerSpec& layer : spec.layers) {
+      layer.k = c.stored->k;
+      layer.v = c.stored->v;
+      layer.span = c.stored->span;
+    }
+  }
+  auto cache = make_cache(spec, options);
   if (!cache) return pass(cache);
   auto workspace = base::Buffer::allocate(model.workspace_bytes(most));
   if (!workspace) return pass(workspace);
