@@ -12,6 +12,8 @@
 
 #include "kernels/kernels.hpp"
 
+// What Highway compiles besides is never run.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
 HWY_BEFORE_NAMESPACE();
 namespace stet::kernels::HWY_NAMESPACE {
 
@@ -118,5 +120,6 @@ HWY_INLINE T tree_sum(T* lane) {
 
 }  // namespace stet::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+#endif  // targets that fuse
 
 #endif  // per-target include guard
