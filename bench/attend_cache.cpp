@@ -1,14 +1,15 @@
 // Attention alone behind a long context: what codecs and pages of the cache change in the time of one query's
 // attention.
 //
-//   attend_cache [--threads 1] [--context 8192] [--layers 6] [--rounds 15] [--only f32|bf16|f16|int8|int4] [--cpu-time]
-//                [--json]
+//   attend_cache [--threads 1] [--context 8192] [--layers 6] [--dim 64] [--rounds 15] [--only bf16|f16|int8|int4]
+//                [--cpu-time] [--json]
 //
-// GPT-2's heads (12 of 64), one query, `layers` layers one after the other, so that a cache is read from memory and not
-// from the CPU's caches. A row is a codec in a layout: contiguous, or pages of 16 to 128 tokens whose numbers are
-// shuffled. Rows take turns in every round, and ratios are medians over the rounds: a page's is to the contiguous cache
-// of its codec, a codec's to the contiguous f32 cache. Before a row is timed its result must be that of kernels/ref,
-// bit by bit. --cpu-time counts one thread's own seconds instead of the clock's: for a machine that others use too.
+// GPT-2's heads (768 / dim of them), one query, `layers` layers one after the other, so that a cache is read from
+// memory and not from the CPU's caches. A row is a codec in a layout: contiguous, or pages of 16 to 128 tokens whose
+// numbers are shuffled. Rows take turns in every round, and ratios are medians over the rounds: a page's is to the
+// contiguous cache of its codec, a codec's to the contiguous f32 cache. Before a row is timed its result must be that
+// of kernels/ref, bit by bit. --cpu-time counts one thread's own seconds instead of the clock's: for a machine that
+// others use too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,13 +29,14 @@
 namespace stet::bench {
 namespace {
 
-constexpr int kHeads = 12, kDim = 64;
-constexpr std::size_t kWidth = kHeads * kDim;
+constexpr std::size_t kWidth = 768;
 
 struct Setup {
-  int threads = 1, context = 8192, layers = 6, rounds = 15;
+  int threads = 1, context = 8192, layers = 6, dim = 64, rounds = 15;
   std::string only;
   bool json = false, cpu_time = false;
+
+  int heads() const { return static_cast<int>(kWidth) / dim; }
 };
 
 std::vector<float> random_values(std::size_t n, unsigned seed) {
@@ -56,7 +58,7 @@ Result<Filled> fill(Codec codec, const Setup& setup, std::span<const float> k, s
   Filled filled;
   filled.codec = codec;
   CacheSpec spec;
-  spec.layers.assign(static_cast<std::size_t>(setup.layers), {kHeads, kDim, kDim, codec, codec, {}});
+  spec.layers.assign(static_cast<std::size_t>(setup.layers), {setup.heads(), setup.dim, setup.dim, codec, codec, {}});
   CacheOptions options;
   options.max_len = setup.context;
   auto cache = make_cache(spec, options);
@@ -71,7 +73,7 @@ Result<Filled> fill(Codec codec, const Setup& setup, std::span<const float> k, s
   const auto rows = [](std::span<const float> x) {
     return Rows{DType::f32, reinterpret_cast<const std::byte*>(x.data()), kWidth * sizeof(float)};
   };
-  for (int layer = 0; layer < setup.layers; ++layer) (*step)->write(layer, {0, kHeads}, rows(k), rows(v));
+  for (int layer = 0; layer < setup.layers; ++layer) (*step)->write(layer, {0, setup.heads()}, rows(k), rows(v));
   (*step)->commit();
   filled.bytes = static_cast<double>(filled.cache->usage().used);
   return filled;
@@ -123,8 +125,9 @@ class Attention {
   base::ThreadPool& pool() { return pool_; }
 
   void layer(const View& view, const kernels::Target& target, std::vector<float>& out) {
-    const kernels::Attend<float> op{view, setup_.context - 1, 1, kHeads, 0.125F, q_.data(), kWidth, out.data(), kWidth};
-    kernels::run_attend<float>({&pool_, &target}, kHeads, [](int) {}, {&op, 1});
+    const kernels::Attend<float> op{view,   setup_.context - 1, 1,     setup_.heads(), 0.125F, q_.data(),
+                                    kWidth, out.data(),         kWidth};
+    kernels::run_attend<float>({&pool_, &target}, setup_.heads(), [](int) {}, {&op, 1});
   }
 
   bool same_as_ref(const Variant& v) {
@@ -256,6 +259,8 @@ std::optional<Setup> parse(std::span<char* const> args) {
       s.threads = number;
     } else if (name == "--context" && number % 128 == 0) {
       s.context = number;
+    } else if (name == "--dim" && kWidth % static_cast<std::size_t>(number) == 0) {
+      s.dim = number;
     } else if (name == "--layers") {
       s.layers = number;
     } else if (name == "--rounds") {
@@ -270,8 +275,9 @@ std::optional<Setup> parse(std::span<char* const> args) {
 int run(std::span<char* const> args) {
   auto setup = parse(args);
   if (!setup) {
-    std::cerr << "usage: attend_cache [--threads N] [--context N, a multiple of 128] [--layers N] [--rounds N] "
-                 "[--only f32|bf16|f16|int8|int4] [--cpu-time] [--json]\n";
+    std::cerr << "usage: attend_cache [--threads N] [--context N, a multiple of 128] [--layers N] [--dim N, a divisor "
+                 "of 768] "
+                 "[--rounds N] [--only bf16|f16|int8|int4] [--cpu-time] [--json]\n";
     return 2;
   }
   if (!kernels::cpu_fuses()) {

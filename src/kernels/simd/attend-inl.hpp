@@ -110,20 +110,85 @@ template <class T, int kRows>
 struct Queries {
   const T* q[kRows];
   Pos begin[kRows], end[kRows], sinks[kRows];
+  bool once = false;  // no other tile of the step reads these cells
+};
+
+// Lines of a later pass, asked of memory while another pass computes, a few a step: values while their block is scored,
+// and the keys of the next block while values are weighed. A cell's part of one head is too short for the CPU to see a
+// stream in it. At 8,192 tokens of GPT-2's shape one thread of a Zen 5 took 9.1 ms for six layers of bf16 and
+// takes 5.7, 6.4 and 2.9 of int8, 6.0 and 2.8 of int4. Of f32 it took 10.7 and would take 14, so that is left to the
+// CPU. Asking for 8 or 16 cells ahead instead of a block of 32 is slower (bf16 6.3 and 6.6, int8 3.2 and 2.8).
+class Ahead {
+ public:
+  Ahead() = default;
+  // Cells [cell, end) of a head: keys or values with their scales. `steps` computing steps are taken for each of them.
+  Ahead(const Head& head, Pos cell, Pos end, bool keys, int steps) : head_(head), cell_(cell), end_(end) {
+    if (cell >= end) return;  // there may be no head either
+    const CellLayout& layout = *head.view->layout;
+    const Codec codec = keys ? layout.k : layout.v;
+    if (codec == Codec::f32 || codec == Codec::f64) return;
+    const std::size_t row = static_cast<std::size_t>(keys ? layout.k_dim : layout.v_dim) * kCell;
+    offset_ = keys ? 0 : layout.v_offset;
+    std::size_t bytes = row * 2;
+    if (codec == Codec::int8 || codec == Codec::int4) {
+      scales_ = keys ? layout.k_scales : layout.v_scales;
+      bytes = codec == Codec::int8 ? row : row / 2;
+    }
+    lines_ = static_cast<int>((bytes + kLine - 1) / kLine);
+    per_step_ = (lines_ + steps - 1) / steps;
+  }
+
+  HWY_INLINE void step() {
+    for (int i = 0; i < per_step_; ++i) {
+      if (left_ == 0 && !next()) return;
+      __builtin_prefetch(at_, 0, 2);  // into the second level: a block is larger than the first
+      at_ += kLine;
+      --left_;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+
+  HWY_INLINE bool next() {
+    if (cell_ >= end_) {
+      per_step_ = 0;
+      return false;
+    }
+    const std::byte* cell = head_.cell(cell_++);
+    if (scales_ != 0) __builtin_prefetch(cell + scales_, 0, 2);
+    at_ = cell + offset_;
+    left_ = lines_;
+    return true;
+  }
+
+  Head head_{};
+  Pos cell_ = 0, end_ = 0;
+  std::size_t offset_ = 0, scales_ = 0;
+  int lines_ = 0, per_step_ = 0, left_ = 0;
+  const std::byte* at_ = nullptr;
+};
+
+// For chains(), which takes it by value.
+struct StepAhead {
+  Ahead* ahead;
+  HWY_INLINE void step() { ahead->step(); }
 };
 
 // A block's positions are numbered from its first cell's first position, `origin`.
 template <class T, int kRows>
 struct BlockScores {
   HWY_ALIGN T score[kRows][kBlock];
+  Ahead values;
 };
 
 // The chains of q and int4 keys, two dims a line.
 template <class T, int kRows, int kVecs>
 HWY_INLINE void chains_of_pairs(const T* const* HWY_RESTRICT q, const std::uint8_t* const* HWY_RESTRICT k, int dim,
-                                V<T> (&acc)[kRows][kVecs]) {
+                                V<T> (&acc)[kRows][kVecs], StepAhead prefetch) {
   const D<T> d;
   for (int i = 0; i < dim / 2; ++i) {
+    prefetch.step();
     Pairs<T> pairs[kVecs];
     V<T> b[kVecs];
     for (int v = 0; v < kVecs; ++v) pairs[v] = load_pairs<T>(k[v] + i * kCell);
@@ -158,9 +223,9 @@ HWY_INLINE void score_vectors(const Head& head, const Queries<T, kRows>& queries
     for (auto& a : row) a = hn::Zero(d);
   }
   if constexpr (kCodec == Codec::int4) {
-    chains_of_pairs<T, kRows, kVecs>(queries.q, k, dim, acc);
+    chains_of_pairs<T, kRows, kVecs>(queries.q, k, dim, acc, StepAhead{&s.values});
   } else {
-    chains<T, kRows, kVecs>(queries.q, k, kCell, static_cast<std::size_t>(dim), acc);
+    chains<T, kRows, kVecs>(queries.q, k, kCell, static_cast<std::size_t>(dim), acc, StepAhead{&s.values});
   }
   const V<T> scales = hn::Set(d, scale);
   for (int v = 0; v < kVecs; ++v) {
@@ -267,9 +332,10 @@ HWY_INLINE T value_at(const Head& head, Pos pos, int dim) {
 // acc[r][v] over `count` rows of int4 values: the high halves or the low ones of pairs from `pairs` on.
 template <class T, int kRows, int kVecs, bool kHigh>
 HWY_INLINE void weigh_pairs(const T* const* HWY_RESTRICT p, const std::uint8_t* HWY_RESTRICT pairs, std::size_t stride,
-                            Pos count, V<T> (&acc)[kRows][kVecs]) {
+                            Pos count, V<T> (&acc)[kRows][kVecs], StepAhead prefetch) {
   const D<T> d;
   for (Pos k = 0; k < count; ++k, pairs += stride) {
+    prefetch.step();
     V<T> b[kVecs];
     for (int v = 0; v < kVecs; ++v) {
       const Pairs<T> both = load_pairs<T>(pairs + v * kN<T>);
@@ -285,7 +351,7 @@ HWY_INLINE void weigh_pairs(const T* const* HWY_RESTRICT p, const std::uint8_t* 
 // dims from `dim` on; of int4 they are in one half.
 template <class T, Codec kCodec, int kRows, int kVecs>
 HWY_INLINE void weigh_vectors(const Head& head, const T* const* p, Pos origin, Pos begin, Pos end, int dim,
-                              T* const* out) {
+                              T* const* out, Ahead& keys) {
   const D<T> d;
   const auto dims = static_cast<std::size_t>(head.view->layout->v_dim), half = (dims + 1) / 2;
   V<T> acc[kRows][kVecs];
@@ -300,14 +366,15 @@ HWY_INLINE void weigh_vectors(const Head& head, const T* const* p, Pos origin, P
     const auto slot = static_cast<std::size_t>(at % kCell), column = static_cast<std::size_t>(dim);
     if constexpr (kCodec == Codec::int4) {
       if (column < half) {
-        weigh_pairs<T, kRows, kVecs, false>(ps, values + slot * half + column, half, stop - at, acc);
+        weigh_pairs<T, kRows, kVecs, false>(ps, values + slot * half + column, half, stop - at, acc, StepAhead{&keys});
       } else {
-        weigh_pairs<T, kRows, kVecs, true>(ps, values + slot * half + column - half, half, stop - at, acc);
+        weigh_pairs<T, kRows, kVecs, true>(ps, values + slot * half + column - half, half, stop - at, acc,
+                                           StepAhead{&keys});
       }
     } else {
       const Element<T, kCodec>* vs[kVecs];
       for (int v = 0; v < kVecs; ++v) vs[v] = values + slot * dims + column + static_cast<std::size_t>(v * kN<T>);
-      chains<T, kRows, kVecs>(ps, vs, dims, static_cast<std::size_t>(stop - at), acc);
+      chains<T, kRows, kVecs>(ps, vs, dims, static_cast<std::size_t>(stop - at), acc, StepAhead{&keys});
     }
     at = stop;
   }
@@ -317,11 +384,12 @@ HWY_INLINE void weigh_vectors(const Head& head, const T* const* p, Pos origin, P
 }
 
 template <class T, Codec kCodec, int kRows>
-HWY_NOINLINE void weigh_as(const Head& head, const T* const* p, Pos origin, Pos begin, Pos end, T* const* out) {
+HWY_NOINLINE void weigh_as(const Head& head, const T* const* p, Pos origin, Pos begin, Pos end, T* const* out,
+                           Ahead& keys) {
   constexpr int kVecs = kRows == 1 ? kRowVecs : kTileVecs;
   const int dims = head.view->layout->v_dim;
   const auto run = [&](auto n, int dim) HWY_ATTR {
-    weigh_vectors<T, kCodec, kRows, decltype(n)::value>(head, p, origin, begin, end, dim, out);
+    weigh_vectors<T, kCodec, kRows, decltype(n)::value>(head, p, origin, begin, end, dim, out, keys);
   };
   // Dims [dim, stop) lie side by side, which of int4 only those of one half do.
   int dim = 0;
@@ -347,18 +415,28 @@ HWY_NOINLINE void weigh_as(const Head& head, const T* const* p, Pos origin, Pos 
 }
 
 template <class T, int kRows>
-HWY_INLINE void weigh(const Head& head, const T* const* p, Pos origin, Pos begin, Pos end, T* const* out) {
+HWY_INLINE void weigh(const Head& head, const T* const* p, Pos origin, Pos begin, Pos end, T* const* out,
+                      Ahead keys = {}) {
   if (begin >= end) return;
-  with_codec<T>(head.view->layout->v, [&]<Codec kCodec>(CodecTag<kCodec>)
-                                          HWY_ATTR { weigh_as<T, kCodec, kRows>(head, p, origin, begin, end, out); });
+  with_codec<T>(head.view->layout->v, [&]<Codec kCodec>(CodecTag<kCodec>) HWY_ATTR {
+    weigh_as<T, kCodec, kRows>(head, p, origin, begin, end, out, keys);
+  });
 }
+
+// A block of positions, and whose keys are needed after it: cells [next_begin, next_end) of `next`.
+struct Block {
+  Pos at;
+  Head next{};
+  Pos next_begin = 0, next_end = 0;
+};
 
 // One block of positions for a tile of queries. Positions that all rows see go through the tile; what only some see
 // (the diagonal of a chunk, the edge of a window, sinks) goes row by row, in ascending order around it.
 template <class T, int kRows>
-HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries, Pos block, T scale,
+HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries, const Block& which, T scale,
                              Partial<T>* partial, T* out) {
   const CellLayout& layout = *head.view->layout;
+  const Pos block = which.at;
   const auto dims = static_cast<std::size_t>(layout.v_dim);
   Seen seen[kRows];
   Pos first = block + kBlock, last = block, all_begin = block, all_end = block + kBlock, sinks = block;
@@ -376,6 +454,11 @@ HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries,
   first = first / kCell * kCell;
   const Pos origin = sinks > block ? block : first;
   BlockScores<T, kRows> s;
+  if (queries.once) {
+    // A group of cells is scored in one go.
+    const int steps = std::max(1, layout.k_dim / (layout.k == Codec::int4 ? 2 : 1) * kLaneVecs<T> / kRowVecs);
+    s.values = Ahead(head, first / kCell, (last + kCell - 1) / kCell, false, steps);
+  }
   with_codec<T>(layout.k, [&]<Codec kCodec>(CodecTag<kCodec>) HWY_ATTR {
     if (sinks > block) score_cells<T, kCodec, kRows>(head, queries, block, sinks, origin, scale, s);
     if (first < last) score_cells<T, kCodec, kRows>(head, queries, first, last, origin, scale, s);
@@ -402,7 +485,8 @@ HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries,
     return;
   }
   for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, seen[r].begin, all_begin, outs + r);
-  weigh<T, kRows>(head, p, origin, all_begin, all_end, outs);
+  weigh<T, kRows>(head, p, origin, all_begin, all_end, outs,
+                  Ahead(which.next, which.next_begin, which.next_end, true, kCell));
   for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, all_end, seen[r].end, outs + r);
 }
 
@@ -473,6 +557,7 @@ HWY_INLINE void for_each_tile(const Attend<T>& op, Range rows, int kv, const F& 
     with_rows(std::min(kTileRows, count - i), [&](auto n) HWY_ATTR {
       constexpr int kRows = decltype(n)::value;
       Queries<T, kRows> queries;
+      queries.once = op.tokens == 1 && group <= kTileRows;
       T* to[kRows];
       for (int j = 0; j < kRows; ++j) {
         const int r = rows.begin + (i + j) / group, h = kv * group + (i + j) % group;
@@ -503,6 +588,22 @@ SeenBlocks blocks_of_tile(const Queries<T, kRows>& queries) {
   return all;
 }
 
+// Block b of those that a tile sees. Behind the last one comes the next head, which has the same cells.
+template <class T, int kRows>
+HWY_INLINE Block block_of(const Head& head, const Queries<T, kRows>& queries, const SeenBlocks& seen, Pos b) {
+  Block block{b * kBlock};
+  if (!queries.once) return block;
+  const CellLayout& layout = *head.view->layout;
+  const bool last = b + 1 >= seen.end;
+  block.next = head;
+  if (last) block.next.offset += layout.head_stride;
+  if (block.next.offset >= static_cast<std::size_t>(layout.kv_heads) * layout.head_stride) return block;
+  const Pos next = last ? seen.first : std::max(b + 1, seen.first);
+  block.next_begin = std::max(next * kBlock, queries.begin[0]) / kCell;
+  block.next_end = (std::min((next + 1) * kBlock, queries.end[0]) + kCell - 1) / kCell;
+  return block;
+}
+
 // Those of blocks [begin, end) that a tile sees. Its queries are of `to` from `first_query` on.
 template <class T, int kRows>
 HWY_INLINE void tile_blocks(const Head& head, const Queries<T, kRows>& queries, Range blocks, T scale,
@@ -512,7 +613,8 @@ HWY_INLINE void tile_blocks(const Head& head, const Queries<T, kRows>& queries, 
   for (Pos b = std::max<Pos>(blocks.begin, seen.begin()); b < blocks.end && b < seen.end; ++b) {
     if (!seen.has(b)) continue;
     const std::size_t at = static_cast<std::size_t>(b - to.first) * to.queries + first_query;
-    attend_block<T, kRows>(head, queries, b * kBlock, scale, to.partials + at, to.outs + at * dims);
+    attend_block<T, kRows>(head, queries, block_of(head, queries, seen, b), scale, to.partials + at,
+                           to.outs + at * dims);
   }
 }
 
