@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -86,12 +87,24 @@ bool has_codecs(const Attend<T>& op) {
   return k != Codec::f64 && v != Codec::f64;
 }
 
-// One KV head's cells, as CellLayout lays them out.
+// One KV head's cells, as CellLayout lays them out. The numbers by which View finds a cell, once instead of each time.
 struct Head {
-  const View* view;
-  std::size_t offset;
+  const View* view = nullptr;
+  const std::byte* base = nullptr;  // of the head in the cell of number 0
+  const std::uint32_t* cells = nullptr;
+  std::size_t bytes = 0;      // a cell
+  Pos kept = 0, evicted = 0;  // cells
 
-  const std::byte* cell(Pos cell) const { return view->cell(cell) + offset; }
+  Head() = default;
+  Head(const View& v, int kv_head)
+      : view(&v),
+        base(v.base + static_cast<std::size_t>(kv_head) * v.layout->head_stride),
+        cells(v.cells.data()),
+        bytes(v.layout->bytes),
+        kept(v.kept / kCell),
+        evicted(v.first / kCell - kept) {}
+
+  HWY_INLINE const std::byte* cell(Pos c) const { return base + cells[c < kept ? c : c - evicted] * bytes; }
   template <class S>
   const S* keys(Pos c) const {
     return reinterpret_cast<const S*>(cell(c));
@@ -174,6 +187,15 @@ struct StepAhead {
   Ahead* ahead;
   HWY_INLINE void step() { ahead->step(); }
 };
+// Codes of the arithmetic's own width are left to the CPU.
+template <class T, Codec kCodec>
+HWY_INLINE auto ahead_of(Ahead& ahead) {
+  if constexpr (kCodec == kOwn<T>) {
+    return NoPrefetch{};
+  } else {
+    return StepAhead{&ahead};
+  }
+}
 
 // A block's positions are numbered from its first cell's first position, `origin`.
 template <class T, int kRows>
@@ -225,7 +247,7 @@ HWY_INLINE void score_vectors(const Head& head, const Queries<T, kRows>& queries
   if constexpr (kCodec == Codec::int4) {
     chains_of_pairs<T, kRows, kVecs>(queries.q, k, dim, acc, StepAhead{&s.values});
   } else {
-    chains<T, kRows, kVecs>(queries.q, k, kCell, static_cast<std::size_t>(dim), acc, StepAhead{&s.values});
+    chains<T, kRows, kVecs>(queries.q, k, kCell, static_cast<std::size_t>(dim), acc, ahead_of<T, kCodec>(s.values));
   }
   const V<T> scales = hn::Set(d, scale);
   for (int v = 0; v < kVecs; ++v) {
@@ -374,7 +396,7 @@ HWY_INLINE void weigh_vectors(const Head& head, const T* const* p, Pos origin, P
     } else {
       const Element<T, kCodec>* vs[kVecs];
       for (int v = 0; v < kVecs; ++v) vs[v] = values + slot * dims + column + static_cast<std::size_t>(v * kN<T>);
-      chains<T, kRows, kVecs>(ps, vs, dims, static_cast<std::size_t>(stop - at), acc, StepAhead{&keys});
+      chains<T, kRows, kVecs>(ps, vs, dims, static_cast<std::size_t>(stop - at), acc, ahead_of<T, kCodec>(keys));
     }
     at = stop;
   }
@@ -574,7 +596,7 @@ HWY_INLINE void for_each_tile(const Attend<T>& op, Range rows, int kv, const F& 
 
 template <class T>
 Head head_of(const Attend<T>& op, int kv) {
-  return {&op.view, static_cast<std::size_t>(kv) * op.view.layout->head_stride};
+  return {op.view, kv};
 }
 
 // All blocks that some row of a tile sees: [0, sinks) and [first, end).
@@ -596,8 +618,8 @@ HWY_INLINE Block block_of(const Head& head, const Queries<T, kRows>& queries, co
   const CellLayout& layout = *head.view->layout;
   const bool last = b + 1 >= seen.end;
   block.next = head;
-  if (last) block.next.offset += layout.head_stride;
-  if (block.next.offset >= static_cast<std::size_t>(layout.kv_heads) * layout.head_stride) return block;
+  if (last) block.next.base += layout.head_stride;
+  if (block.next.base >= head.view->base + layout.bytes) return block;  // of the last head
   const Pos next = last ? seen.first : std::max(b + 1, seen.first);
   block.next_begin = std::max(next * kBlock, queries.begin[0]) / kCell;
   block.next_end = (std::min((next + 1) * kBlock, queries.end[0]) + kCell - 1) / kCell;
