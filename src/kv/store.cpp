@@ -26,6 +26,13 @@ Result<Tables> make_tables(const CacheSpec& spec, const CacheOptions& options, s
   };
   auto storage = allocator.bytes(counts.storage);
   if (!storage) return pass(storage);
+  // Fewer translations to find cells that lie far apart: at 8,192 tokens of GPT-2's shape pages of 16 gained 13 % with
+  // int8 and 8 % with f32. A pool fills densely. In a place of its own each touch of a short sequence holds 2 MB of
+  // every layer, so only large places have them.
+  constexpr std::size_t kLargePlace = std::size_t{4} << 20;
+  if (options.layout == Layout::paged || counts.storage / (seqs * spec.layers.size()) >= kLargePlace) {
+    storage->prefer_huge_pages();
+  }
   tables.storage = std::move(*storage);
   if (auto ok = get(tables.groups, counts.groups); !ok) return pass(ok);
   if (auto ok = get(tables.layers, spec.layers.size()); !ok) return pass(ok);
