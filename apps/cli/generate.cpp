@@ -79,6 +79,7 @@ int generate_one(GenerateFlags flags) {
   const auto request = prepare(*engine, flags);
   if (!request) return report(request.error());
 
+  if (auto ok = warn_of_codecs(*engine, *request); !ok) return report(ok.error());
   Output out(STDOUT_FILENO);
   if (flags.echo) out.write_text(flags.prompt.text);
   const auto completion = run_request(*engine, *request, flags.json, out);

@@ -53,6 +53,18 @@ Result<Engine> load_for(const GenerateFlags& flags) {
   return engine;
 }
 
+Result<void> warn_of_codecs(const Engine& engine, const Request& request) {
+  const auto check = engine.check_codecs(request.prompt);
+  if (!check) return pass(check);
+  if (check->poor()) {
+    say(
+        fmt::format("warning: with a cache in {} only {} of {} most likely tokens are the model's own (stet eval --kv "
+                    "measures codecs)",
+                    engine.info().cache_codecs, check->same, check->positions));
+  }
+  return {};
+}
+
 int end_run(Engine& engine, const GenerateFlags& flags, int code) {
   if (!flags.save_kv.empty()) {
     const auto saved = engine.save_cache(flags.save_kv, [] { return !interrupted(); });

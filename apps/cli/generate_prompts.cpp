@@ -74,6 +74,9 @@ int generate_prompts(const GenerateFlags& given) {
   const auto requests = prepare(*engine, *lines, flags.prompt.special);
   if (!requests) return report(requests.error());
 
+  if (!requests->empty()) {
+    if (auto ok = warn_of_codecs(*engine, requests->front()); !ok) return report(ok.error());
+  }
   const auto start = std::chrono::steady_clock::now();
   const auto completions = run_requests(*engine, *requests);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

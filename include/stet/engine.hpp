@@ -124,6 +124,13 @@ struct CacheReport {
   std::string first_difference;  // layer and position of the first audit that differed; empty: none did
 };
 
+/// How often a cache in reduced codecs predicts the same most likely token as one in the type of the arithmetic.
+struct CodecCheck {
+  int positions = 0, same = 0;
+  /// Below nine tenths: every tenth token of greedy text would be another one.
+  bool poor() const noexcept { return same * 10 < positions * 9; }
+};
+
 /// One thread uses an engine at a time.
 class Engine {
  public:
@@ -158,6 +165,9 @@ class Engine {
   /// config or numerics, or a damaged one, is refused with the reason and nothing is changed. `reencode`: take rows of
   /// other codecs too, which loses what their codec lost and what this one's does.
   Result<std::size_t> load_cache(const std::string& path, bool reencode = false);
+
+  /// Reads some of `ids` in both ways. A cache whose codecs are wide is not compared: `positions` is then 0.
+  Result<CodecCheck> check_codecs(std::span<const TokenId> ids) const;
 
   /// Keeps what is stored of these ids from being evicted until unpin. Code::not_found when it is not all there.
   Result<std::uint64_t> pin(std::span<const TokenId> ids, const std::string& salt = {});

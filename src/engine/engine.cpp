@@ -10,6 +10,7 @@
 #include "core/numerics.hpp"
 #include "engine/audit.hpp"
 #include "engine/cache_setup.hpp"
+#include "engine/codec_check.hpp"
 #include "engine/loaded.hpp"
 #include "engine/scheduler.hpp"
 #include "kv/identity.hpp"
@@ -277,6 +278,20 @@ Result<std::size_t> Engine::load_cache(const std::string& path, bool reencode) {
   if (!snapshot) return pass(snapshot);
   return kv::restore_index(*snapshot, impl_->identity(), *impl_->cache, *impl_->prefix,
                            reencode ? kv::Reencode::allowed : kv::Reencode::refused);
+}
+
+Result<CodecCheck> Engine::check_codecs(std::span<const TokenId> ids) const {
+  const auto is_scaled = [](Codec codec) { return codec == Codec::int8 || codec == Codec::int4; };
+  const CacheSpec& spec = impl_->cache->spec();
+  if (std::none_of(spec.layers.begin(), spec.layers.end(),
+                   [&](const LayerSpec& l) { return is_scaled(l.k) || is_scaled(l.v); })) {
+    return CodecCheck{};
+  }
+  EngineOptions plain = impl_->options;
+  plain.kv.clear();
+  auto wide = engine::with_choices(impl_->loaded.model->cache_spec(), plain);
+  if (!wide) return pass(wide);
+  return engine::check_codecs(impl_->bench(), *wide, spec, ids, impl_->options.chunk);
 }
 
 Result<std::uint64_t> Engine::pin(std::span<const TokenId> ids, const std::string& salt) {

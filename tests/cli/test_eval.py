@@ -134,6 +134,17 @@ class Eval(ProgramTest):
         self.assertEqual(quiet, "")
         self.assertRegex(warned, r"\Astet: warning: with --kv int4,f32 [^\n]* at only \d+\.\d % [^\n]*\n\Z")
 
+    def test_generate_warns_of_fluent_text_that_is_not_the_models(self):
+        planted = self.folder / "planted"
+        shutil.copytree(BUNDLED, planted)
+        with_outlier_keys(planted, layers=4, width=128, head_dim=32, size=200)
+        for model, kv, warned in ((planted, "int4", True), (planted, "f32,int4", False), (BUNDLED, "int4,f32", False),
+                                  (BUNDLED, "int8", False), (planted, "bf16", False)):
+            with self.subTest(model=model.name, kv=kv):
+                code, out, err = self.run_stet("generate", TEXT[:120], "-m", model, "--kv", kv, "-n", 5)
+                self.assertEqual(code, 0, err)
+                self.assertEqual("warning: with a cache in " in err, warned, err)
+
     def test_text_table_and_order(self):
         text = self.folder / "play.txt"
         text.write_text("First Citizen:\nBefore we proceed any further, hear me speak.\n" * 8)

@@ -197,6 +197,30 @@ TEST(CacheUse, AuditsFindARowThatIsNotWhatItStandsFor) {
   EXPECT_THAT(auditor.first_difference, HasSubstr("layer 1, position 20"));
 }
 
+TEST(CacheUse, PoorCodecsAreNoticedAndGoodOnesAreNot) {
+  const std::vector<TokenId> prompt = {70, 105, 114, 115, 116, 32, 67, 105, 116, 105, 122, 101, 110, 58, 10};
+  const std::string trained = STET_SOURCE_DIR "/models/shakespeare-char";
+  const auto check = [&](std::vector<KvCodecs> kv, std::optional<Span> span = std::nullopt) {
+    EngineOptions options;
+    options.kv = std::move(kv);
+    options.span = span;
+    options.chunk = 5;
+    return *load(options, trained).check_codecs(prompt);
+  };
+  EXPECT_EQ(check({}).positions, 0);
+  EXPECT_EQ(check({{Codec::bf16, Codec::bf16}}).positions, 0);
+  const CodecCheck int8 = check({{Codec::int8, Codec::int8}});
+  EXPECT_EQ(int8.positions, 32) << "a short prompt is continued";
+  EXPECT_FALSE(int8.poor()) << int8.same;
+  EXPECT_EQ(check({{Codec::int8, Codec::int8}}, Span{9, 1}).positions, 32);
+  CodecCheck poor;
+  poor.positions = 100;
+  poor.same = 89;
+  EXPECT_TRUE(poor.poor());
+  poor.same = 90;
+  EXPECT_FALSE(poor.poor());
+}
+
 class Files : public testing::Test {
  protected:
   Files() { std::filesystem::create_directories(folder_); }
