@@ -53,6 +53,15 @@ std::string cache_map_text(const CacheReport& report) {
     while (j < report.pages.size() && report.pages[j].group == report.pages[i].group) ++j;
     text += group_text(std::span(report.pages).subspan(i, j - i));
   }
+  Pos filled = 0, room = 0;
+  for (const PageInfo& page : report.pages) {
+    filled += page.filled;
+    room += page.room;
+  }
+  if (room > 0) {
+    text += fmt::format("{} of {} places for rows are filled, {:.1f} % wasted\n", filled, room,
+                        100.0 * static_cast<double>(room - filled) / static_cast<double>(room));
+  }
   if (!report.pages.empty()) text += "  # full, + at least half, . less, = in several sequences\n";
   if (report.lookups > 0) {
     text += fmt::format("prefix cache: {} of {} lookups hit, {} in full; {} of {} tokens; {} evicted\n", report.hits,

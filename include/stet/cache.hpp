@@ -127,7 +127,7 @@ struct CachePlan {
 /// What a cache holds now. `reserved` is counted by the allocator from what it really handed out.
 struct CacheUsage {
   std::size_t reserved = 0;
-  std::size_t used = 0;      // bytes_per_token x tokens stored
+  std::size_t used = 0;      // bytes of the rows that sequences hold; shared ones count for each, evicted ones not
   std::size_t live = 0;      // bytes of the cells (paged: pages) in use, shared ones once
   std::size_t shared = 0;    // of them, those in more than one sequence
   std::uint64_t copied = 0;  // bytes moved by growing, forking and copying on write since the cache was made

@@ -5,14 +5,16 @@
 
 namespace stet::kv {
 
-// What a restored sequence keeps: what its next query sees, in whole cells where the views have them.
+// What a restored sequence keeps: what its next queries see, in whole cells where the views have them; without eviction
+// all that they have.
 void Store::shape(std::uint32_t index, Pos length, std::span<const View> views) noexcept {
   for (std::size_t g = 0; g < groups(); ++g) {
     const Group& alike = group(g);
-    Pos first = alike.behind > 0 ? std::max<Pos>(length - alike.behind, 0) / kCell * kCell : 0;
+    Pos first = alike.evicts ? std::max<Pos>(length - alike.behind - 1, 0) / kCell * kCell : 0;
     for (std::size_t i = 0; i < views.size(); ++i) {
       // Only a view without sinks can begin in the middle of a cell.
-      if (tables_.layers[i].group == g && first >= views[i].kept) first = std::max(first, views[i].first);
+      if (tables_.layers[i].group == g && (!alike.evicts || first >= views[i].kept))
+        first = std::max(first, views[i].first);
     }
     const Pos sinks = alike.sink_cells * kCell;
     held(index, g) = first > sinks ? Held{sinks, first, 0} : Held{};
@@ -21,8 +23,8 @@ void Store::shape(std::uint32_t index, Pos length, std::span<const View> views) 
 
 // The first position that a sequence keeps beside its sinks; 0 when that is all.
 Pos Store::first_needed(const Group& alike, Pos length) const noexcept {
-  if (!alike.evicts || length <= alike.behind) return 0;
-  const Pos first = (length - alike.behind) / kCell * kCell;
+  if (!alike.evicts || length <= alike.behind + 1) return 0;
+  const Pos first = (length - alike.behind - 1) / kCell * kCell;  // rows_kept
   return first > alike.sink_cells * kCell ? first : 0;
 }
 
@@ -125,9 +127,15 @@ Store::InUse Store::in_use() const noexcept {
 
 CacheUsage Store::usage() const noexcept {
   const InUse bytes = in_use();
-  return {
-      reserved_, plan_.bytes_per_token * static_cast<std::size_t>(tokens_), bytes.live, bytes.shared, copied_, tokens_,
-      open_};
+  std::size_t used = 0;
+  for (std::size_t g = 0; g < groups(); ++g) {
+    for (std::uint32_t index = 0; index < seqs(); ++index) {
+      if (!record(index).open) continue;
+      const Held& has = held(index, g);
+      used += static_cast<std::size_t>(has.kept + record(index).length - has.first) * group(g).row_bytes;
+    }
+  }
+  return {reserved_, used, bytes.live, bytes.shared, copied_, tokens_, open_};
 }
 
 std::vector<PageInfo> Store::pages() const {

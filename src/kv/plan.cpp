@@ -69,10 +69,10 @@ constexpr std::size_t touched(std::size_t tokens, std::size_t size) noexcept {
 std::size_t most_held(const LayerSpec& layer, const CacheOptions& options, std::size_t size) noexcept {
   const std::size_t whole = divide_up(static_cast<std::size_t>(options.max_len), size);
   const bool evicts = layer.span.window > 0 && options.retain == Retain::visible && options.layout != Layout::growing;
-  if (!evicts || rows_behind(layer.span.window) >= options.max_len) return whole;
+  if (!evicts || rows_kept(layer.span.window) >= options.max_len) return whole;
   const std::size_t sinks = divide_up(cells_for(std::min(layer.span.sinks, options.max_len)) * kCell, size);
   const auto seen =
-      static_cast<std::size_t>(rows_behind(layer.span.window)) + static_cast<std::size_t>(longest_step(options));
+      static_cast<std::size_t>(rows_kept(layer.span.window)) + static_cast<std::size_t>(longest_step(options));
   return std::min(whole, add(sinks, touched(seen, size)));
 }
 

@@ -75,6 +75,12 @@ constexpr Pos rows_behind(Pos window) noexcept {
   return std::max<Pos>(window - 1, 1);
 }
 
+/// Rows that a window keeps: also what the last token's query sees, so that a sequence can always be cut back by one
+/// and computed from its last token again, as a full prefix hit is.
+constexpr Pos rows_kept(Pos window) noexcept {
+  return rows_behind(window) + 1;
+}
+
 /// The most tokens of one sequence that a step can bring.
 constexpr Pos longest_step(const CacheOptions& options) noexcept {
   return options.max_step_tokens == 0 ? options.max_len : std::min(options.max_step_tokens, options.max_len);

@@ -17,7 +17,7 @@ namespace {
 SavedBlock rows_needed(const Span& span, Pos oldest) noexcept {
   SavedBlock block;
   if (span.window == 0) return block;
-  block.first = std::max<Pos>(0, oldest - span.window + 1);
+  block.first = std::max<Pos>(0, oldest - rows_behind(span.window));
   if (span.sinks > 0) {
     block.kept = static_cast<Pos>(cells_for(span.sinks)) * kCell;
     block.first -= block.first % kCell;

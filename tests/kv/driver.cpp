@@ -13,7 +13,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // What a sequence of `length` tokens has of a layer after everything that no later query sees is gone.
 Extent seen(const LayerSpec& layer, Pos length) {
   if (layer.span.window == 0) return {};
-  const Pos first = std::max<Pos>(length - std::max<Pos>(layer.span.window - 1, 1), 0) / 16 * 16;
+  // One more than the next query sees: the last token can be computed again.
+  const Pos first = std::max<Pos>(length - std::max<Pos>(layer.span.window, 2), 0) / 16 * 16;
   const Pos sinks = (layer.span.sinks + 15) / 16 * 16;
   return first > sinks ? Extent{sinks, first} : Extent{};
 }
@@ -241,8 +242,13 @@ void Driver::restore() {
   const Pos least = oldest(seq, subjects_[from]);
   const Pos length = choices_.pick(static_cast<int>(least), static_cast<int>(seq.length()));
   ModelSeq made{{}, {seq.tokens.begin(), seq.tokens.begin() + length}, {}, {}};
-  for (const LayerSpec& layer : spec_.layers) made.visible.push_back(seen(layer, length));
-  made.all = made.visible;
+  for (std::size_t layer = 0; layer < spec_.layers.size(); ++layer) {
+    // What the views have, and where windows evict no more than is kept.
+    const Extent& has = extent(seq, subjects_[from], layer);
+    const Extent kept = seen(spec_.layers[layer], length);
+    made.visible.push_back(has.first > kept.first ? has : kept);
+    made.all.push_back(has);
+  }
   std::vector<std::optional<Result<Seq>>> given;
   for (Subject& subject : subjects_) {
     std::vector<View> views;
@@ -251,7 +257,7 @@ void Driver::restore() {
     }
     std::optional<Code> code;
     for (std::size_t g = 0; subject.paged() && g < heads_.size(); ++g) {
-      const Extent& has = made.visible[heads_[g]];
+      const Extent& has = extent(made, subject, heads_[g]);
       const Pos page = subject.options.page_tokens;
       Pos need = 0, last = -1;
       for (Pos pos = 0; pos < length; ++pos) {

@@ -93,13 +93,18 @@ void Driver::check_step(const Appended& step, const Steps& steps) {
 void Driver::check_usage() {
   Pos tokens = 0;
   for (const ModelSeq& seq : seqs_) tokens += seq.length();
-  std::size_t row = 0;
-  for (const std::size_t bytes : row_bytes_) row += bytes;
   for (const Subject& subject : subjects_) {
     const CacheUsage usage = subject.cache->usage();
     require(usage.reserved == subject.reserved, subject, "reserved is not what was planned");
     require(usage.tokens == tokens && usage.seqs == static_cast<int>(seqs_.size()), subject, "tokens or seqs differ");
-    require(usage.used == static_cast<std::size_t>(tokens) * row, subject, "used differs");
+    std::size_t used = 0;
+    for (const ModelSeq& seq : seqs_) {
+      for (std::size_t layer = 0; layer < spec_.layers.size(); ++layer) {
+        const Extent& has = extent(seq, subject, layer);
+        used += static_cast<std::size_t>(has.kept + seq.length() - has.first) * row_bytes_[layer];
+      }
+    }
+    require(usage.used == used, subject, "used differs");
     require(usage.copied == subject.copied, subject, "copied differs");
     if (subject.paged()) continue;
     std::size_t live = 0;

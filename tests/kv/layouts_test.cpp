@@ -82,26 +82,28 @@ TEST(Windows, EvictWholeCellsThatNoLaterQuerySees) {
   // Query 25 sees 16 to 24, and the sinks 0 to 2: nothing lies between their cells.
   EXPECT_EQ(cache->peek(seq, 0)->kept, 0);
   EXPECT_EQ(*cache->oldest_restorable(seq), 0);
-  for (int i = 25; i < 41; ++i) ASSERT_TRUE(append(*cache, {{seq, 1}}));
+  // Query 42 sees 33 to 41; 32 is kept too, for the last token to be computed again.
+  for (int i = 25; i < 42; ++i) ASSERT_TRUE(append(*cache, {{seq, 1}}));
   const View view = *cache->peek(seq, 0);
   EXPECT_EQ(view.kept, 16);
   EXPECT_EQ(view.first, 32);
-  EXPECT_EQ(view.count, 9);
+  EXPECT_EQ(view.count, 10);
   EXPECT_EQ(view.cells.size(), 2U);
   EXPECT_EQ(*cache->oldest_restorable(seq), 41);
   EXPECT_EQ(row_at(*cache, seq, 2), 2);
   EXPECT_EQ(row_at(*cache, seq, 31), -1);
-  EXPECT_EQ(row_at(*cache, seq, 40), 40);
+  EXPECT_EQ(row_at(*cache, seq, 41), 41);
   const std::string gone = "position 31 of layer 0 was evicted, 41 is the least";
   expect_error(cache->truncate(seq, 40), Code::invalid_argument, "sequence 0 cannot be cut to 40 tokens: " + gone);
   expect_error(cache->fork(seq, 40), Code::invalid_argument, "sequence 0 cannot be forked at 40 tokens: " + gone);
+  EXPECT_TRUE(cache->truncate(seq, 41)) << "one token can always be taken back";
   EXPECT_TRUE(cache->truncate(seq, 0)) << "an empty sequence lacks nothing";
   EXPECT_EQ(*cache->oldest_restorable(seq), 0);
   EXPECT_TRUE(append(*cache, {{seq, 4}}));
 }
 
 TEST(Windows, BoundWhatIsReserved) {
-  // Window 10 and a step of 4: 13 tokens touch 2 cells at most, and the sinks are a third.
+  // Window 10 and a step of 4: 14 tokens touch 2 cells at most, and the sinks are a third.
   auto options = options_of(Layout::contiguous, 1000000, 1);
   options.max_step_tokens = 4;
   const CacheSpec spec{{windowed(10, 3)}};

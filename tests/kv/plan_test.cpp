@@ -46,7 +46,7 @@ Wide exact_size(const CacheSpec& spec, const CacheOptions& o) {
       const Wide step = o.max_step_tokens == 0 ? o.max_len : std::min(o.max_step_tokens, o.max_len);
       const Wide sinks = up(up(static_cast<Wide>(layer.span.sinks), 16) * 16, size);
       // The longest stretch that starts at the last token of one.
-      const Wide seen = std::max<Wide>(static_cast<Wide>(layer.span.window) - 1, 1) + step;
+      const Wide seen = std::max<Wide>(static_cast<Wide>(layer.span.window), 2) + step;
       return std::min(whole, sinks + 1 + up(seen - 1, size));
     };
     const Wide numbers = held(16);

@@ -404,7 +404,12 @@ class Driver {
       for (std::size_t i = 0; i < parked.size(); ++i) {
         EXPECT_TRUE(std::ranges::equal(restored[i].tokens, parked[i].tokens));
         EXPECT_EQ(restored[i].salt, parked[i].salt);
-        EXPECT_EQ(restored[i].oldest, parked[i].oldest);
+        // A cache that keeps everything can go back as far as what it was given; others keep what windows see.
+        if (layout == Layout::growing) {
+          EXPECT_EQ(restored[i].oldest, parked[i].oldest);
+        } else {
+          EXPECT_GE(restored[i].oldest, parked[i].oldest);
+        }
         EXPECT_EQ(difference(*cache_, parked[i].seq, *other, restored[i].seq), "");
       }
     }

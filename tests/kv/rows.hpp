@@ -81,7 +81,7 @@ inline Pos most_stretches(const LayerSpec& layer, const CacheOptions& o, Pos siz
   const Pos whole = up(o.max_len, size);
   if (layer.span.window == 0 || o.retain == Retain::all || o.layout == Layout::growing) return whole;
   const Pos step = o.max_step_tokens == 0 ? o.max_len : std::min(o.max_step_tokens, o.max_len);
-  const Pos seen = std::max<Pos>(layer.span.window - 1, 1) + step;
+  const Pos seen = std::max<Pos>(layer.span.window, 2) + step;
   return std::min(whole, up(up(layer.span.sinks, 16) * 16, size) + 1 + up(seen - 1, size));
 }
 
