@@ -112,7 +112,7 @@ void add_cache(CLI::App& app, Run& run) {
   auto* sub = app.add_subcommand("cache", "What a file of --save-kv holds");
   sub->footer(
       "Examples:\n"
-      "  stet generate --file story.txt -n 0 --save-kv story.kv\n"
+      "  stet generate \"Once upon a time\" -n 0 --save-kv story.kv\n"
       "  stet cache story.kv --check\n\n"
       "Shows the model and config that the rows belong to, how they are stored, and the sequences.");
   add_text(

@@ -27,7 +27,9 @@ Json number_or_null(std::optional<double> number) {
 std::string cache_words(const Engine& engine) {
   if (engine.options().cache == CacheMode::none) return "no cache";
   const CacheUsage usage = engine.cache_usage();
-  return fmt::format("cache {} of {} bytes used", usage.used, usage.reserved);
+  std::string words = fmt::format("cache {} of {} bytes used", usage.used, usage.reserved);
+  if (engine.options().cache == CacheMode::growing) words += fmt::format(", {} copied", usage.copied);
+  return words;
 }
 
 }  // namespace
@@ -67,7 +69,7 @@ std::string summary(const Engine& engine, const Request& request, const Completi
   const auto rate = prefill_rate(request, completion);
   const auto pace = ms_per_token(completion);
   std::string line = fmt::format("{} prompt + {} new tokens", request.prompt.size(), completion.ids.size());
-  if (engine.options().prefix_bytes) {
+  if (engine.options().prefix_bytes && (completion.cached_tokens > 0 || completion.miss != "never_seen")) {
     line += fmt::format("; {} prompt tokens found{}{}", completion.cached_tokens,
                         completion.miss.empty() ? "" : ", more not: ", completion.miss);
   }

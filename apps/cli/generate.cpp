@@ -93,7 +93,7 @@ int generate_one(GenerateFlags flags) {
     out.write(dump(json) + '\n');
   }
   if (!flags.json && engine->tokenizer() == nullptr && !completion->ids.empty()) out.write("\n");
-  if (out.closed()) return kOk;  // whoever read it has all they wanted
+  if (out.closed()) return end_run(*engine, flags, kOk);  // whoever read it has all they wanted
   end_text(out);
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *request, *completion));
@@ -114,7 +114,8 @@ void add_kv_flags(CLI::App& sub, const std::shared_ptr<GenerateFlags>& flags) {
   audit->type_name("R");
   add_text(
       sub, "--save-kv", [flags](std::string file) { flags->save_kv = file_named("--save-kv", std::move(file)); },
-      "Write what the cache holds at the end into a file (docs/kv_format.md); the old file is replaced at once")
+      "Write what the cache holds at the end, or at Ctrl-C, into a file (docs/kv_format.md); the old file is replaced "
+      "at once")
       ->type_name("FILE");
   auto* load = add_text(
       sub, "--load-kv", [flags](std::string file) { flags->load_kv = file_named("--load-kv", std::move(file)); },
@@ -161,6 +162,9 @@ void add_generate(CLI::App& app, Run& run) {
   add_kv_flags(*sub, flags);
   sub->callback([flags, &run] {
     check_flags(*flags);
+    if (flags->model.engine.audit > 0 && flags->prefix_bytes == 0 && flags->load_kv.empty()) {
+      throw CLI::ValidationError("--audit", "needs --prefix-cache or --load-kv, whose hits it is about");
+    }
     if (flags->prefix_bytes > 0) flags->model.engine.prefix_bytes = flags->prefix_bytes;
     run = [flags] { return flags->prompts.empty() ? generate_one(*flags) : generate_prompts(*flags); };
   });

@@ -29,7 +29,7 @@ Result<Engine> load_for(const GenerateFlags& flags);
 /// One line on stderr if --kv makes the model predict other tokens than its own; looks at the prompt.
 Result<void> warn_of_codecs(const Engine& engine, const Request& request);
 
-/// After the completions are out: --save-kv, --cache-map without --json, and what an audit found. The exit code, `code`
+/// After the completions are out: --save-kv, --cache-map on stderr, and what an audit found. The exit code, `code`
 /// if all went well.
 int end_run(Engine& engine, const GenerateFlags& flags, int code);
 

@@ -92,7 +92,7 @@ int generate_prompts(const GenerateFlags& given) {
     failed = true;
     say(fmt::format("{}: {}", (*lines)[i].where, completion.error));
   }
-  if (out.closed()) return kOk;
+  if (out.closed()) return end_run(*engine, flags, kOk);
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *requests, *completions, seconds.count()));
   return end_run(*engine, flags, stopped ? kInterrupted : failed ? kFailure : kOk);

@@ -61,7 +61,11 @@ int plan(const PlanFlags& flags) {
   if (flags.selftest > 0) return selftest(flags);
   const auto info = Engine::inspect(model_of(flags.model), flags.model.engine);
   if (!info) return report(info.error());
-  if (flags.json) return print_line(dump(plan_json(*info, flags.model.engine)), kOk);
+  if (flags.json) {
+    Json json = {{"schema", kSchema}, {"model", info->name}};
+    json.update(plan_json(*info, flags.model.engine));
+    return print_line(dump(json), kOk);
+  }
   std::string text = plan_text(*info, flags.model.engine);
   text.pop_back();
   return print_line(std::move(text), kOk);

@@ -157,14 +157,18 @@ class Engine {
   CacheUsage cache_usage() const noexcept;           // peak `used`, `tokens` and `seqs` of the last generate()
   CacheReport cache_report() const;
 
-  /// Writes all sequences of the prefix cache into one file (docs/kv_format.md) that replaces an old one at once.
-  /// Code::unsupported without a prefix cache; Code::io and Code::interrupted leave the old file as it was.
-  Result<void> save_cache(const std::string& path, const std::function<bool()>& keep_going = {});
+  /// Writes all sequences of the prefix cache into one file (docs/kv_format.md) that replaces an old one at once; tells
+  /// how many. Code::unsupported without a prefix cache, Code::not_found when it keeps no sequence, Code::io and
+  /// Code::interrupted: an old file is left as it was.
+  Result<std::size_t> save_cache(const std::string& path, const std::function<bool()>& keep_going = {});
 
-  /// Puts the sequences of such a file into the prefix cache, and tells how many had room. A file of another model,
-  /// config or numerics, or a damaged one, is refused with the reason and nothing is changed. `reencode`: take rows of
-  /// other codecs too, which loses what their codec lost and what this one's does.
-  Result<std::size_t> load_cache(const std::string& path, bool reencode = false);
+  /// Puts the sequences of such a file into the prefix cache, and tells how many it has and how many had room. A file
+  /// of another model, config or numerics, or a damaged one, is refused with the reason and nothing is changed.
+  /// `reencode`: take rows of other codecs too, which loses what their codec lost and what this one's does.
+  struct Loaded {
+    std::size_t saved = 0, kept = 0;
+  };
+  Result<Loaded> load_cache(const std::string& path, bool reencode = false);
 
   /// Reads some of `ids` in both ways. A cache whose codecs are wide is not compared: `positions` is then 0.
   Result<CodecCheck> check_codecs(std::span<const TokenId> ids) const;

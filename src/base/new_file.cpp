@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,7 +65,11 @@ Result<NewFile> NewFile::create(const fs::path& target) {
   for (int n = 0; n < kTries; ++n) {
     fs::path temporary = folder_of(real) / fmt::format(".stet-{}-{}.tmp", ::getpid(), n);
     const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);  // NOLINT(*-vararg)
-    if (fd >= 0) return NewFile(std::move(real), std::move(temporary), fd);
+    if (fd >= 0) {
+      // Who may read the old file may read the new one, and nobody else.
+      if (struct stat old{}; ::stat(real.c_str(), &old) == 0) (void)::fchmod(fd, old.st_mode & 07777U);
+      return NewFile(std::move(real), std::move(temporary), fd);
+    }
     if (errno != EEXIST) return io(target, "cannot make a file beside it", errno);
   }
   return io(target, "cannot make a file beside it", EEXIST);

@@ -101,6 +101,8 @@ CacheOptions cache_options(const EngineOptions& o, const CacheSpec& spec) {
   c.max_seqs = o.max_seqs;
   if (o.poison) c.poison = std::numeric_limits<double>::quiet_NaN();
   if (o.prefix_bytes) add_prefix(c, *o.prefix_bytes, spec);
+  // A kept sequence beside the one that runs and the one that computes its rows anew.
+  if (o.prefix_bytes && o.audit > 0 && c.layout != Layout::paged) c.max_seqs = std::max(c.max_seqs, o.max_seqs + 2);
   return c;
 }
 

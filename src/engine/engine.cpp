@@ -266,18 +266,25 @@ Failure no_prefix_cache() {
 
 }  // namespace
 
-Result<void> Engine::save_cache(const std::string& path, const std::function<bool()>& keep_going) {
+Result<std::size_t> Engine::save_cache(const std::string& path, const std::function<bool()>& keep_going) {
   if (impl_->prefix == nullptr) return no_prefix_cache();
-  return kv::save_index(path, impl_->identity(), *impl_->cache, *impl_->prefix,
-                        [&] { return keep_going && !keep_going(); });
+  if (impl_->prefix->size() == 0) {
+    return fail(Code::not_found, fmt::format("{}: nothing is kept that could be saved", path));
+  }
+  auto saved = kv::save_index(path, impl_->identity(), *impl_->cache, *impl_->prefix,
+                              [&] { return keep_going && !keep_going(); });
+  if (!saved) return pass(saved);
+  return impl_->prefix->size();
 }
 
-Result<std::size_t> Engine::load_cache(const std::string& path, bool reencode) {
+Result<Engine::Loaded> Engine::load_cache(const std::string& path, bool reencode) {
   if (impl_->prefix == nullptr) return no_prefix_cache();
   auto snapshot = kv::Snapshot::open(path);
   if (!snapshot) return pass(snapshot);
-  return kv::restore_index(*snapshot, impl_->identity(), *impl_->cache, *impl_->prefix,
-                           reencode ? kv::Reencode::allowed : kv::Reencode::refused);
+  auto restored = kv::restore_index(*snapshot, impl_->identity(), *impl_->cache, *impl_->prefix,
+                                    reencode ? kv::Reencode::allowed : kv::Reencode::refused);
+  if (!restored) return pass(restored);
+  return Loaded{snapshot->sequences().size(), impl_->prefix->size()};
 }
 
 Result<CodecCheck> Engine::check_codecs(std::span<const TokenId> ids) const {

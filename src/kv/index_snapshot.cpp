@@ -24,9 +24,15 @@ Result<std::size_t> restore_index(const Snapshot& snapshot, const Identity& mode
   };
   std::vector<Restored> restored;  // most recently used first
   for (std::size_t i = saved.size(); i-- > 0;) {
-    if (cache.usage().seqs >= cache.options().max_seqs) break;
+    if (cache.usage().seqs >= cache.options().max_seqs) {
+      index.note_no_room(saved[i].tokens, saved[i].salt);
+      continue;
+    }
     const auto seq = snapshot.restore(i, model, cache, {reencode, {}});
-    if (!seq && (seq.error().code == Code::capacity || seq.error().code == Code::exhausted)) continue;
+    if (!seq && (seq.error().code == Code::capacity || seq.error().code == Code::exhausted)) {
+      index.note_no_room(saved[i].tokens, saved[i].salt);
+      continue;
+    }
     if (!seq) {
       for (const Restored& one : restored) (void)cache.close(one.seq);
       return pass(seq);

@@ -182,6 +182,10 @@ void PrefixIndex::note_refused(std::span<const TokenId> tokens, std::string_view
   remember(tokens, salt, Miss::different_identity);
 }
 
+void PrefixIndex::note_no_room(std::span<const TokenId> tokens, std::string_view salt) {
+  remember(tokens, salt, Miss::evicted);
+}
+
 // ---- Pins, and what is there
 
 Result<std::uint64_t> PrefixIndex::pin(std::span<const TokenId> ids, std::string_view salt) {

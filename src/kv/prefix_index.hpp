@@ -100,6 +100,9 @@ class PrefixIndex {
   /// Remembers, as an evicted sequence, one of a file that was refused since it is of another model.
   void note_refused(std::span<const TokenId> tokens, std::string_view salt);
 
+  /// Remembers one of a file for which the cache had no room.
+  void note_no_room(std::span<const TokenId> tokens, std::string_view salt);
+
   /// Bytes of the cells that parked sequences hold, as CacheUsage::live counts them: whole pages in a paged cache,
   /// pages that several of them share once; those shared with other sequences too.
   std::size_t bytes() const noexcept { return bytes_; }

@@ -5,7 +5,7 @@ import signal
 import time
 import unittest
 
-from program import ProgramTest, start
+from program import LONG, ProgramTest, start
 
 PROMPT = "ROMEO: what say you of the night"
 
@@ -116,10 +116,78 @@ class Cache(ProgramTest):
             self.assertEqual(file.read_bytes(), old, i)
         self.ok("cache", file, "--check")
 
+    def test_a_bad_target_is_refused_before_the_work(self):
+        for target, why in ((self.folder, "regular"), ("/dev/full", "regular"), (self.folder / "no" / "x.kv", "no folder")):
+            self.fails(1, ["generate", PROMPT, "--save-kv", target], why)
+
+    def test_saving_keeps_the_files_mode(self):
+        file = self.folder / "story.kv"
+        file.touch(mode=0o600)
+        self.told("--save-kv", file)
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+
+    def test_ctrl_c_saves_what_there_is(self):
+        file = self.folder / "story.kv"
+        args = ["generate", "-m", LONG, "--ids", "1,2,3", "-n", 16000, "--save-kv", file, "--threads", 1]
+        process = start(*args)
+        process.stdout.read(200)  # it has begun
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 130, err)
+        tokens = len(self.json("cache", file, "--check", "--json")["sequences"][0]["tokens"])
+        self.assertGreater(tokens, 3)
+        # Before anything is there, an old file stays.
+        old = file.read_bytes()
+        for delay in (0, 0.01, 0.02, 0.05):
+            process = start(*args[:-1], 1)
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            told = self.json("cache", file, "--check", "--json")
+            self.assertTrue(file.read_bytes() == old or len(told["sequences"]) == 1, delay)
+
+    def test_a_reader_who_leaves_does_not_stop_the_save(self):
+        file = self.folder / "story.kv"
+        process = start("generate", "-m", LONG, "--ids", "1,2,3", "-n", 3000, "--save-kv", file)
+        process.stdout.read(5)
+        process.stdout.close()
+        process.stderr.read()
+        process.wait()
+        self.ok("cache", file, "--check")
+
+    def test_sequences_without_room_are_told_of(self):
+        file = self.folder / "many.kv"
+        path = self.folder / "prompts.jsonl"
+        path.write_text("".join(json.dumps({"prompt": f"{i} {PROMPT}", "n": 3}) + "\n" for i in range(6)))
+        self.ok("generate", "--prompts", path, "--cache", "paged", "--save-kv", file)
+        self.assertEqual(len(self.json("cache", file, "--json")["sequences"]), 6)
+        code, out, err = self.run_stet("generate", "0 " + PROMPT, "-n", 2, "--json", "--load-kv", file)
+        self.assertEqual(code, 0)
+        self.assertIn("1 of 6 sequences had room", err)
+        self.assertEqual(json.loads(out)["miss"], "evicted")
+        code, out, err = self.run_stet("generate", PROMPT, "-n", 2, "--prefix-cache", 1, "--save-kv", file)
+        self.assertEqual(code, 1)
+        self.assertIn("nothing is kept", err)
+        self.assertEqual(len(self.json("cache", file, "--json")["sequences"]), 6)
+
+    def test_audits(self):
+        file = self.folder / "story.kv"
+        self.told("--save-kv", file)
+        err = self.run_stet("generate", PROMPT, "-n", 2, "--load-kv", file, "--audit", 1)[2]
+        self.assertIn("audit: 1 hits computed anew, 0 different, 0 skipped", err)
+        self.fails(2, ["generate", PROMPT, "--audit", 1], "--audit")
+
+    def test_windows_use_no_more_than_is_reserved(self):
+        for cache in ("contiguous", "paged"):
+            told = self.json("generate", "-m", LONG, "--ids", "1,2", "-n", 500, "--window", 64, "--cache", cache, "--json")
+            self.assertLess(told["cache"]["used_bytes"], told["cache"]["bytes_per_token"] * 100)
+            self.assertLessEqual(told["cache"]["used_bytes"], told["cache"]["reserved_bytes"])
+
     def test_dry_run_and_plan(self):
         flags = ["-m", "random:gpt2", "--cache", "paged", "--kv", "int8", "--page", 64]
         dry = self.json("generate", "--dry-run", "--json", *flags)
         plan = self.json("plan", "--json", *flags)
+        self.assertEqual(plan["schema"], 1)
         for key in plan:
             self.assertEqual(dry[key], plan[key], key)
         self.assertEqual(dry["fits"], True)

@@ -257,7 +257,10 @@ TEST_F(Files, ASavedCacheGoesOnInAnyLayoutAsIfItHadNeverStopped) {
     EXPECT_EQ(bytes(file("saved.kv")), first) << "a file does not tell its layout";
     for (const CacheMode to : {CacheMode::contiguous, CacheMode::growing, CacheMode::paged}) {
       Engine next = load(keeping(to));
-      ASSERT_EQ(next.load_cache(file("saved.kv")), 1U);
+      const auto restored = next.load_cache(file("saved.kv"));
+      ASSERT_TRUE(restored) << restored.error().message;
+      EXPECT_EQ(restored->saved, 1U);
+      EXPECT_EQ(restored->kept, 1U);
       // The prompt and the 19 tokens whose rows were stored: all but the last are found.
       Request rest = r;
       rest.prompt.insert(rest.prompt.end(), whole.begin(), whole.begin() + 19);
@@ -268,6 +271,41 @@ TEST_F(Files, ASavedCacheGoesOnInAnyLayoutAsIfItHadNeverStopped) {
       EXPECT_TRUE(std::equal(made.ids.begin(), made.ids.end(), whole.begin() + 19, whole.end()));
     }
   }
+}
+
+TEST_F(Files, EveryWindowAndLengthGoesOn) {
+  // A window of 1 once saved a sequence without its last row, and one of 17 could not be cut back by one.
+  for (const Pos window : {1, 2, 16, 17, 18}) {
+    for (const int n : {1, 16, 17, 32, 33}) {
+      for (const CacheMode mode : {CacheMode::contiguous, CacheMode::growing, CacheMode::paged}) {
+        EngineOptions options = keeping(mode);
+        options.span = Span{window, window > 2 ? 1 : 0};
+        options.chunk = 4;
+        Engine engine = load(options), next = load(options), plain = load(options);
+        Request r = request(n, 0, 2);
+        (void)run(engine, r);
+        ASSERT_TRUE(engine.save_cache(file("saved.kv")));
+        const auto restored = next.load_cache(file("saved.kv"));
+        ASSERT_TRUE(restored) << restored.error().message << ", window " << window << ", " << n << " tokens";
+        r.max_new = 8;
+        const Completion made = run(next, r);
+        EXPECT_EQ(made.ids, run(plain, r).ids) << "window " << window << ", " << n << " tokens";
+        EXPECT_EQ(made.cached_tokens, n - 1) << "window " << window << ", " << n << " tokens";
+      }
+    }
+  }
+}
+
+TEST_F(Files, NothingKeptIsNotSavedOverAnOldFile) {
+  Engine engine = load(keeping(CacheMode::contiguous));
+  (void)run(engine, request(20, 2, 3));
+  ASSERT_TRUE(engine.save_cache(file("saved.kv")));
+  const std::string old = bytes(file("saved.kv"));
+  Engine empty = load(keeping(CacheMode::contiguous));
+  const auto saved = empty.save_cache(file("saved.kv"));
+  ASSERT_FALSE(saved);
+  EXPECT_THAT(saved.error().message, HasSubstr("nothing is kept"));
+  EXPECT_EQ(bytes(file("saved.kv")), old);
 }
 
 TEST_F(Files, RefusedFilesChangeNothing) {
