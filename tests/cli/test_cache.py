@@ -130,7 +130,9 @@ class Cache(ProgramTest):
         file = self.folder / "story.kv"
         args = ["generate", "-m", LONG, "--ids", "1,2,3", "-n", 16000, "--save-kv", file, "--threads", 1]
         process = start(*args)
-        process.stdout.read(200)  # it has begun
+        seen = b""
+        while len(seen) < 100:  # it has begun
+            seen += process.stdout.read(100)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         self.assertEqual(process.returncode, 130, err)

@@ -2,6 +2,7 @@
 // Nothing of it may change a bit of what is generated.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -232,7 +233,9 @@ class Files : public testing::Test {
   }
 
  private:
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / "stet_cache_use_files";
+  // Tests run side by side.
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("stet_cache_use_" + std::to_string(::getpid()));
 };
 
 EngineOptions keeping(CacheMode mode) {
