@@ -80,13 +80,20 @@ Side plain(const Choice& choice) {
   return [choice](const Given& g) { return g.path(in_chunks(g.ids, g.n()), with(g.usual(), choice.plain(g.n()))); };
 }
 
+Spec against_plain(std::string name, const Choice& choice, Side other) {
+  Spec spec;
+  spec.name = std::move(name);
+  spec.a = plain(choice);
+  spec.b = std::move(other);
+  spec.seconds = linear;
+  return spec;
+}
+
 // A path that only differs in where and how rows are stored, and in its steps.
 Spec stored(std::string name, const Choice& choice, Pos chunk, int threads = 1) {
-  return {std::move(name), plain(choice),
-          [=](const Given& g) {
-            return g.path(in_chunks(g.ids, g.chunk(chunk)), g.damaged(with(g.usual(), choice.at(g.n()), threads)));
-          },
-          linear};
+  return against_plain(std::move(name), choice, [=](const Given& g) {
+    return g.path(in_chunks(g.ids, g.chunk(chunk)), g.damaged(with(g.usual(), choice.at(g.n()), threads)));
+  });
 }
 
 // The windows of a third of a sequence: it goes from below W to 3 W.
@@ -115,13 +122,11 @@ const std::array<Windows, 4>& windows() {
 
 // What slots without a row hold must not matter.
 Spec filled(const std::string& name, const Choice& choice, double value) {
-  return {name, plain(choice),
-          [=](const Given& g) {
-            Conditions conditions = with(g.usual(), choice.at(g.n()));
-            conditions.poison = value;
-            return g.path(in_chunks(g.ids, g.chunk(6)), g.damaged(conditions));
-          },
-          linear};
+  return against_plain(name, choice, [=](const Given& g) {
+    Conditions conditions = with(g.usual(), choice.at(g.n()));
+    conditions.poison = value;
+    return g.path(in_chunks(g.ids, g.chunk(6)), g.damaged(conditions));
+  });
 }
 
 // ---- Forks, cuts, hits and restoring
@@ -311,7 +316,7 @@ Result<Outcome> moved(const Given& g, const Choice& from, const Choice& to) {
 }
 
 Spec restored(const std::string& name, const Choice& from, const Choice& to) {
-  return {name, plain(to), [=](const Given& g) { return moved(g, from, to); }, linear};
+  return against_plain(name, to, [=](const Given& g) { return moved(g, from, to); });
 }
 
 using Codecs = std::optional<std::pair<Codec, Codec>>;
