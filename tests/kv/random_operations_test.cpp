@@ -40,7 +40,8 @@ TEST_P(RandomOperations, HoldWhatTheModelHolds) {
       FAIL() << "seed " << seed << ": " << failed.what();
     }
   }
-  // Every kind of thing was really met.
+  // Every kind of thing was really met, unless there was too little of everything.
+  if (seeds < 10) return;
   for (const char* what : {"open",
                            "open refused",
                            "close",
