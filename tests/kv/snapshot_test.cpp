@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 
 #include "kv/index_snapshot.hpp"
 #include "kv/snapshot.hpp"
