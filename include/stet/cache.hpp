@@ -21,6 +21,11 @@ namespace stet {
 enum class Codec : std::uint8_t { f64, f32, bf16, f16, int8, int4 };
 const char* name_of(Codec codec) noexcept;
 
+/// Whether rows carry a scale.
+constexpr bool has_scale(Codec codec) noexcept {
+  return codec == Codec::int8 || codec == Codec::int4;
+}
+
 /// Tokens in a cell, the only stored unit. Cells are aligned to absolute position: cell c holds positions
 /// [16 c, 16 c + 16). 16 is also the number of virtual lanes of a softmax sum (docs/numerics.md), so a cell is one
 /// vector of every score computation whatever the layout.

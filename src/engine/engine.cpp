@@ -288,10 +288,9 @@ Result<Engine::Loaded> Engine::load_cache(const std::string& path, bool reencode
 }
 
 Result<CodecCheck> Engine::check_codecs(std::span<const TokenId> ids) const {
-  const auto is_scaled = [](Codec codec) { return codec == Codec::int8 || codec == Codec::int4; };
   const CacheSpec& spec = impl_->cache->spec();
   if (std::none_of(spec.layers.begin(), spec.layers.end(),
-                   [&](const LayerSpec& l) { return is_scaled(l.k) || is_scaled(l.v); })) {
+                   [](const LayerSpec& l) { return has_scale(l.k) || has_scale(l.v); })) {
     return CodecCheck{};
   }
   EngineOptions plain = impl_->options;

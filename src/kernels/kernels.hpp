@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "core/config.hpp"
 #include "kernels/packed.hpp"
@@ -126,6 +127,10 @@ struct PartialBlocks {
   std::size_t queries = 0;
   Pos first = 0, count = 0;
 };
+
+/// A codec as a constant, for code that is compiled for each.
+template <Codec kCodec>
+using CodecTag = std::integral_constant<Codec, kCodec>;
 
 /// One target's kernels.
 template <class T>

@@ -10,11 +10,6 @@ namespace stet::kv {
 /// One of the enumerators, and not a number that was cast to it.
 bool is_known(Codec codec) noexcept;
 
-/// Whether rows carry a scale.
-constexpr bool has_scale(Codec codec) noexcept {
-  return codec == Codec::int8 || codec == Codec::int4;
-}
-
 /// Stored bytes of one token of a layer, all heads, K and V, scales included. Saturates (sizes.hpp).
 std::size_t row_bytes(const LayerSpec& layer) noexcept;
 

@@ -33,8 +33,8 @@ inline void gather(const CellLayout& layout, const std::byte* cell, int slot, st
     for (std::size_t d = 0; d < values_of(layout.k, layout.k_dim); ++d) take(head + (d * 16 + at) * key, key);
     const std::size_t row = values_of(layout.v, layout.v_dim) * value;
     take(head + layout.v_offset + at * row, row);
-    if (kv::has_scale(layout.k)) take(head + layout.k_scales + at * 4, 4);
-    if (kv::has_scale(layout.v)) take(head + layout.v_scales + at * 4, 4);
+    if (has_scale(layout.k)) take(head + layout.k_scales + at * 4, 4);
+    if (has_scale(layout.v)) take(head + layout.v_scales + at * 4, 4);
   }
 }
 

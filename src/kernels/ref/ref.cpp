@@ -221,11 +221,6 @@ T half_code(std::byte pair, bool high) {
   return static_cast<T>((static_cast<int>(pair) >> (high ? 4 : 0) & 15) - 8);
 }
 
-template <Codec kCodec>
-using CodecTag = std::integral_constant<Codec, kCodec>;
-constexpr bool has_scale(Codec codec) {
-  return codec == Codec::int8 || codec == Codec::int4;
-}
 constexpr std::size_t value_bytes(Codec codec) {
   return codec == Codec::f64 ? 8 : codec == Codec::f32 ? 4 : codec == Codec::int8 ? 1 : 2;
 }

@@ -44,12 +44,8 @@ HWY_INLINE V<T> high_code(Pairs<T> pairs) {
   return code_of<T>(hn::ShiftRight<4>(pairs));
 }
 
-template <Codec kCodec>
-using CodecTag = std::integral_constant<Codec, kCodec>;
 template <class T>
 inline constexpr Codec kOwn = sizeof(T) == 8 ? Codec::f64 : Codec::f32;
-template <Codec kCodec>
-inline constexpr bool kHasScale = kCodec == Codec::int8 || kCodec == Codec::int4;
 
 // The type of a stored element; of int4, of a pair.
 template <class T, Codec kCodec>
@@ -143,7 +139,7 @@ class Ahead {
     const std::size_t row = static_cast<std::size_t>(keys ? layout.k_dim : layout.v_dim) * kCell;
     offset_ = keys ? 0 : layout.v_offset;
     std::size_t bytes = row * 2;
-    if (codec == Codec::int8 || codec == Codec::int4) {
+    if (has_scale(codec)) {
       scales_ = keys ? layout.k_scales : layout.v_scales;
       bytes = codec == Codec::int8 ? row : row / 2;
     }
@@ -253,7 +249,7 @@ HWY_INLINE void score_vectors(const Head& head, const Queries<T, kRows>& queries
   for (int v = 0; v < kVecs; ++v) {
     const Pos pos = at + v * kN<T>;
     for (int r = 0; r < kRows; ++r) {
-      if constexpr (kHasScale<kCodec>) {
+      if constexpr (has_scale(kCodec)) {
         acc[r][v] = hn::Mul(acc[r][v], hn::LoadU(d, head.k_scales(pos / kCell) + pos % kCell));
       }
       hn::Store(hn::Mul(acc[r][v], scales), d, s.score[r] + (pos - origin));
@@ -487,7 +483,7 @@ HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries,
   });
   const T* p[kRows];
   T* outs[kRows];
-  const bool scaled = layout.v == Codec::int8 || layout.v == Codec::int4;
+  const bool scaled = has_scale(layout.v);
   for (int r = 0; r < kRows; ++r) {
     p[r] = s.score[r];
     outs[r] = out + static_cast<std::size_t>(r) * dims;
