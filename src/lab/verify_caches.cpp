@@ -131,14 +131,13 @@ Spec filled(const std::string& name, const Choice& choice, double value) {
 
 // ---- Forks, cuts, hits and restoring
 
-// Positions at which something may go wrong at a page's edge, or all.
-std::vector<Pos> positions(Pos n, bool all) {
+// Positions around the first edges of cells and of the layout's pages, or all.
+std::vector<Pos> positions(Pos n, const Choice& choice, bool all) {
+  const auto at_edge = [](Pos p, Pos size) { return p < 3 * size && (p % size <= 1 || p % size == size - 1); };
+  const Pos page = choice.cache.layout == Layout::paged ? choice.cache.page_tokens : kCell;
   std::vector<Pos> some;
   for (Pos p = 1; p < n; ++p) {
-    const Pos in_page = p % kCell;
-    if (all || p == 1 || p + 1 == n || p == n / 2 || (p < 3 * kCell && (in_page <= 1 || in_page == kCell - 1))) {
-      some.push_back(p);
-    }
+    if (all || p == 1 || p + 1 == n || p == n / 2 || at_edge(p, kCell) || at_edge(p, page)) some.push_back(p);
   }
   return some;
 }
@@ -234,11 +233,11 @@ using Forked = Result<Outcome>(const Given&, const Choice&, const std::vector<Po
 Spec forks(const std::string& name, const Choice& choice, bool all, Forked* fork = forked) {
   return {name,
           [=](const Given& g) {
-            auto from = positions(g.n(), all);
+            auto from = positions(g.n(), choice, all);
             from.insert(from.begin(), 0);
             return tails(g, choice, from);
           },
-          [=](const Given& g) { return fork(g, choice, positions(g.n(), all)); },
+          [=](const Given& g) { return fork(g, choice, positions(g.n(), choice, all)); },
           [all](const Cost& c, double n) { return (all ? n / 2 : 12) * n * (c.row + c.token / 3); }};
 }
 
@@ -277,12 +276,12 @@ Spec hits(const std::string& name, const Choice& choice, bool all) {
   return {name,
           [=](const Given& g) {
             std::vector<Pos> from;
-            for (const Pos p : positions(g.n(), all)) from.insert(from.end(), {p, g.n() - 1});
+            for (const Pos p : positions(g.n(), choice, all)) from.insert(from.end(), {p, g.n() - 1});
             return tails(g, choice, from);
           },
           [=](const Given& g) -> Result<Outcome> {
             Outcome outcome{{}, size_of(g.loaded->model->dtype()), ""};
-            for (const Pos p : positions(g.n(), all)) {
+            for (const Pos p : positions(g.n(), choice, all)) {
               if (auto ok = hit_twice(g, choice, p, outcome.elements, outcome.record); !ok) return pass(ok);
             }
             return outcome;

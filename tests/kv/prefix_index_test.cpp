@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -372,6 +373,7 @@ class Driver {
       SCOPED_TRACE("operation " + std::to_string(i));
       operate();
       check(i % 64 == 0);
+      if (i % 20000 == 19999) through_a_file();
     }
   }
 
@@ -745,7 +747,9 @@ class Driver {
 
 TEST_P(Random100k, AgreesWithASearchOfAll) {
   Driver driver(GetParam(), 7);
-  driver.run(100000);
+  // STET_OPS: how many operations.
+  const char* asked = std::getenv("STET_OPS");
+  driver.run(asked != nullptr ? std::max(std::atoi(asked), 100000) : 100000);
   driver.finish();
   for (const char* what : {"none", "never_seen", "evicted", "different_salt", "hit", "handed over", "no room",
                            "duplicate", "replaced", "parked", "evicted one", "pinned", "nothing runs"}) {
