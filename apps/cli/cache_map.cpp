@@ -59,7 +59,7 @@ std::string cache_map_text(const CacheReport& report) {
     room += page.room;
   }
   if (room > 0) {
-    text += fmt::format("{} of {} places for rows are filled, {:.1f} % wasted\n", filled, room,
+    text += fmt::format("{} of {} places for rows are filled, {:.1f} % are not\n", filled, room,
                         100.0 * static_cast<double>(room - filled) / static_cast<double>(room));
   }
   if (!report.pages.empty()) text += "  # full, + at least half, . less, = in several sequences\n";
@@ -74,10 +74,6 @@ std::string cache_map_text(const CacheReport& report) {
                                   kept.salt.empty() ? "" : fmt::format(", salt {}", kept.salt),
                                   kept.pinned ? ", pinned" : "")) +
             '\n';
-  }
-  if (report.audited + report.audits_skipped > 0) {
-    text += fmt::format("audits: {} hits computed anew, {} different, {} skipped for want of room\n", report.audited,
-                        report.audits_different, report.audits_skipped);
   }
   return text;
 }

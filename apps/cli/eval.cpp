@@ -135,7 +135,7 @@ void warn_of_poor(const lab::EvalReport& report) {
     say(
         fmt::format("warning: with --kv {} the most likely token is that of a cache in {} at only {:.1f} % of the "
                     "positions (poor: below {:.0f} %)",
-                    row.kv, report.rows.front().kv, row.top1 * 100, lab::kPoorTop1 * 100));
+                    row.kv, report.rows.front().kv, row.top1 * 100, kPoorTop1 * 100));
   }
 }
 

@@ -97,7 +97,9 @@ int generate_one(GenerateFlags flags) {
   end_text(out);
   if (!out.state()) return report(out.state().error());
   say(summary(*engine, *request, *completion));
-  if (completion->reason == StopReason::no_room) return report({Code::capacity, completion->error});
+  if (completion->reason == StopReason::no_room) {
+    return end_run(*engine, flags, report({Code::capacity, completion->error}));
+  }
   return end_run(*engine, flags, completion->reason == StopReason::interrupted ? kInterrupted : kOk);
 }
 

@@ -124,11 +124,14 @@ struct CacheReport {
   std::string first_difference;  // layer and position of the first audit that differed; empty: none did
 };
 
+/// Below this share of equal most likely tokens a codec of the cache is called poor: at 0.9 every tenth token of greedy
+/// text would be another one.
+inline constexpr double kPoorTop1 = 0.9;
+
 /// How often a cache in reduced codecs predicts the same most likely token as one in the type of the arithmetic.
 struct CodecCheck {
   int positions = 0, same = 0;
-  /// Below nine tenths: every tenth token of greedy text would be another one.
-  bool poor() const noexcept { return same * 10 < positions * 9; }
+  bool poor() const noexcept { return same < kPoorTop1 * positions; }
 };
 
 /// One thread uses an engine at a time.
@@ -162,13 +165,13 @@ class Engine {
   /// Code::interrupted: an old file is left as it was.
   Result<std::size_t> save_cache(const std::string& path, const std::function<bool()>& keep_going = {});
 
-  /// Puts the sequences of such a file into the prefix cache, and tells how many it has and how many had room. A file
+  /// Puts the sequences of such a file into the prefix cache; tells how many the file has, and the cache now. A file
   /// of another model, config or numerics, or a damaged one, is refused with the reason and nothing is changed.
   /// `reencode`: take rows of other codecs too, which loses what their codec lost and what this one's does.
-  struct Loaded {
+  struct Restored {
     std::size_t saved = 0, kept = 0;
   };
-  Result<Loaded> load_cache(const std::string& path, bool reencode = false);
+  Result<Restored> load_cache(const std::string& path, bool reencode = false);
 
   /// Reads some of `ids` in both ways. A cache whose codecs are wide is not compared: `positions` is then 0.
   Result<CodecCheck> check_codecs(std::span<const TokenId> ids) const;

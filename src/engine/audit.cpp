@@ -35,16 +35,14 @@ Result<void> Auditor::check(const Bench& bench, int chunk, Seq hit, std::span<co
 Result<bool> Auditor::recompute(const Bench& bench, int chunk, Seq seq, std::span<const TokenId> tokens) {
   for (std::size_t at = 0; at < tokens.size();) {
     const auto some = tokens.subspan(at, std::min(static_cast<std::size_t>(chunk), tokens.size() - at));
-    const Append append{seq, static_cast<int>(some.size())};
-    auto step = bench.cache->begin({&append, 1});
-    if (!step) {
-      const auto evicted = bench.prefix->evict_one();
-      if (!evicted || !*evicted) return false;
+    const auto appended = append(bench, *bench.cache, seq, some, {});
+    if (appended) {
+      at += some.size();
       continue;
     }
-    if (auto ok = bench.model->forward(bench.on, **step, some, {}, *bench.workspace); !ok) return pass(ok);
-    (*step)->commit();
-    at += some.size();
+    if (appended.error().code != Code::exhausted && appended.error().code != Code::capacity) return pass(appended);
+    const auto evicted = bench.prefix->evict_one();
+    if (!evicted || !*evicted) return false;
   }
   return true;
 }

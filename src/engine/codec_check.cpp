@@ -34,15 +34,9 @@ Result<std::vector<TokenId>> tops(const Bench& bench, const CacheSpec& spec, std
   std::vector<TokenId> found;
   while (found.size() < ids.size()) {
     const auto some = std::span(ids).subspan(found.size(), std::min(most, ids.size() - found.size()));
-    const Append append{*seq, static_cast<int>(some.size())};
-    auto step = (*cache)->begin({&append, 1});
-    if (!step) return pass(step);
     std::vector<int> rows(some.size());
     std::iota(rows.begin(), rows.end(), 0);
-    if (auto ok = bench.model->forward(bench.on, **step, some, {rows, logits->data()}, *bench.workspace); !ok) {
-      return pass(ok);
-    }
-    (*step)->commit();
+    if (auto ok = append(bench, **cache, *seq, some, {rows, logits->data()}); !ok) return pass(ok);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const std::size_t at = r * static_cast<std::size_t>(vocab);
       found.push_back(bench.model->dtype() == DType::f64 ? top_of(logits->as<double>() + at, vocab)

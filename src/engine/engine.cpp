@@ -129,15 +129,11 @@ struct Engine::Impl {
     for (std::size_t at = 0; at < ids.size(); at += chunk) {
       if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
       const auto some = ids.subspan(at, std::min(chunk, ids.size() - at));
-      const Append append{seq, static_cast<int>(some.size())};
-      auto step = cache->begin({&append, 1});
-      if (!step) return pass(step);
       std::vector<int> rows;
       for (std::size_t r = 0; r < some.size(); ++r) {
         if (at + r >= from) rows.push_back(static_cast<int>(r));
       }
-      if (auto ok = loaded.model->forward(compute(), **step, some, {rows, out}, workspace); !ok) return ok;
-      (*step)->commit();
+      if (auto ok = engine::append(bench(), *cache, seq, some, {rows, out}); !ok) return ok;
       out += rows.size() * row_bytes;
     }
     return {};
@@ -277,14 +273,14 @@ Result<std::size_t> Engine::save_cache(const std::string& path, const std::funct
   return impl_->prefix->size();
 }
 
-Result<Engine::Loaded> Engine::load_cache(const std::string& path, bool reencode) {
+Result<Engine::Restored> Engine::load_cache(const std::string& path, bool reencode) {
   if (impl_->prefix == nullptr) return no_prefix_cache();
   auto snapshot = kv::Snapshot::open(path);
   if (!snapshot) return pass(snapshot);
   auto restored = kv::restore_index(*snapshot, impl_->identity(), *impl_->cache, *impl_->prefix,
                                     reencode ? kv::Reencode::allowed : kv::Reencode::refused);
   if (!restored) return pass(restored);
-  return Loaded{snapshot->sequences().size(), impl_->prefix->size()};
+  return Restored{snapshot->sequences().size(), impl_->prefix->size()};
 }
 
 Result<CodecCheck> Engine::check_codecs(std::span<const TokenId> ids) const {

@@ -31,6 +31,15 @@ Result<Seq> open_sequence(const Bench& bench) {
   }
 }
 
+Result<void> append(const Bench& bench, Cache& cache, Seq seq, std::span<const TokenId> ids, model::LogitsOut out) {
+  const Append append{seq, static_cast<int>(ids.size())};
+  auto step = cache.begin({&append, 1});
+  if (!step) return pass(step);
+  if (auto ok = bench.model->forward(bench.on, **step, ids, out, *bench.workspace); !ok) return ok;
+  (*step)->commit();
+  return {};
+}
+
 Scheduler::Active::Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer)
     : index(i), seq(s), tokens(request.prompt), matcher(request.stop), started(Clock::now()) {
   if (tokenizer != nullptr) decoder.emplace(*tokenizer);

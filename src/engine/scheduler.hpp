@@ -49,6 +49,10 @@ struct Bench {
 /// An empty sequence, for which kept ones are evicted if need be. Code::capacity when all are in use.
 Result<Seq> open_sequence(const Bench& bench);
 
+/// A step of one sequence alone: appends `ids` and commits them. `cache` need not be the bench's own. After an error
+/// nothing was appended: those of Cache::begin, which Code::exhausted and Code::capacity always are, or of the forward.
+Result<void> append(const Bench& bench, Cache& cache, Seq seq, std::span<const TokenId> ids, model::LogitsOut out);
+
 class Scheduler {
  public:
   Scheduler(const Bench& bench, const Policy& policy, std::span<const Request> requests,

@@ -32,10 +32,6 @@ struct EvalOptions {
   int threads = 0;  // 0: as many as this process may run on
 };
 
-/// Below this share of equal most likely tokens a codec of the cache is called poor: at 0.9 every tenth token of greedy
-/// text already turns it elsewhere.
-inline constexpr double kPoorTop1 = 0.9;
-
 /// One weight type or codec over all scored positions. "Reference" is the first row: f32 weights, or the same weights
 /// with a cache in the type of the arithmetic (f32, beside f64 weights f64). Logarithms are natural.
 struct EvalRow {
