@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/report.hpp"
+
+namespace stet::report {
+namespace {
+
+// Code points: UTF-8 bytes that begin one.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+std::string padded(std::string_view text, std::size_t width, bool left) {
+  const std::string space(width - std::min(width, width_of(text)), ' ');
+  return left ? std::string(text) + space : space + std::string(text);
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace
+
+Cell number(double value, int digits) {
+  return {fmt::format("{:.{}f}", value, digits), fmt::format("{}", value)};
+}
+
+Cell count(long long value) {
+  return {fmt::format("{}", value)};
+}
+
+std::string text_of(const Table& table) {
+  std::vector<std::size_t> widths;
+  for (const Column& column : table.columns) widths.push_back(width_of(column.name));
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i].shown));
+  }
+  std::string text;
+  const auto line = [&](const auto& word_of) {
+    std::string one;
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      one += (i == 0 ? "" : "  ") + padded(word_of(i), widths[i], table.columns[i].text);
+    }
+    while (one.ends_with(' ')) one.pop_back();
+    text += one + '\n';
+  };
+  if (!table.title.empty()) text += table.title + '\n';
+  line([&](std::size_t i) { return std::string_view(table.columns[i].name); });
+  for (const auto& row : table.rows) {
+    line([&](std::size_t i) { return std::string_view(row[i].shown); });
+  }
+  if (!table.note.empty()) text += table.note + '\n';
+  return text;
+}
+
+std::string csv_of(const Table& table) {
+  std::string text;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    text += (i == 0 ? "" : ",") + csv_field(table.columns[i].field);
+  }
+  text += "\r\n";
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) text += (i == 0 ? "" : ",") + csv_field(row[i].exact);
+    text += "\r\n";
+  }
+  return text;
+}
+
+}  // namespace stet::report
