@@ -126,6 +126,7 @@ struct PartialBlocks {
   Partial<T>* partials = nullptr;
   std::size_t queries = 0;
   Pos first = 0, count = 0;
+  T* scores = nullptr;  // kSoftmaxBlock each, aligned to 64 bytes: made by score_blocks; null: attend_blocks makes them
 };
 
 /// A codec as a constant, for code that is compiled for each.
@@ -147,6 +148,9 @@ struct Table {
   // see them, and once all are there, the merge.
   void (*attend_blocks)(const Attend<T>& op, Range rows, int kv_head, Range blocks, const PartialBlocks<T>& to);
   void (*merge_blocks)(const Attend<T>& op, Range rows, int kv_head, const PartialBlocks<T>& from);
+  // Only to.scores of blocks [begin, end), for an attention that holds all scores before it goes on with any: the next
+  // attend_blocks takes them from there, and leaves something else in their place.
+  void (*score_blocks)(const Attend<T>& op, Range rows, int kv_head, Range blocks, const PartialBlocks<T>& to);
 };
 
 /// The plain scalar kernels that the others are held to.

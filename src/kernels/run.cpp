@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <vector>
 
 #include "base/buffer.hpp"
@@ -27,6 +28,24 @@ Range tile(std::size_t index, int size, int end) {
 std::size_t tiles(int n, int size) {
   return (static_cast<std::size_t>(n) + static_cast<std::size_t>(size) - 1) / static_cast<std::size_t>(size);
 }
+
+// Adds the time until its end to one of a profile's sums; null: to none.
+class Timed {
+ public:
+  explicit Timed(double* sum) : sum_(sum) {
+    if (sum_ != nullptr) start_ = Clock::now();
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  ~Timed() {
+    if (sum_ != nullptr) *sum_ += std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double* sum_;
+  Clock::time_point start_;
+};
 
 }  // namespace
 
@@ -57,6 +76,10 @@ QuantizedRows carve(DType weights, int rows, int in, std::byte* scratch) {
 template <class T>
 bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* scratch) {
   if (rows == 0) return true;  // a step whose logits nobody wants
+  Profile* profile = on.profile;
+  const Timed timed(profile == nullptr                ? nullptr
+                    : given.w->out() == profile->head ? &profile->head_s
+                                                      : &profile->weights_s);
   Matmul<T> op = given;
   const auto& table = on.target->table<T>();
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -187,13 +210,94 @@ bool attend_by_blocks(const Compute& on, std::span<const AttendPart<T>> parts) {
   return true;
 }
 
+// What a part holds between its steps, from `at` on in `memory` (null: only counted); returns where the next begins.
+template <class T>
+std::size_t carve(const AttendPart<T>& part, PartialBlocks<T>& blocks, std::byte* memory, std::size_t at) {
+  const Attend<T>& op = *part.op;
+  blocks.first = op.first_block(part.rows.begin);
+  blocks.count = op.end_block(part.rows.end - 1) - blocks.first;
+  blocks.queries = static_cast<std::size_t>(part.rows.end - part.rows.begin) *
+                   static_cast<std::size_t>(op.heads / op.view.layout->kv_heads);
+  const std::size_t n = static_cast<std::size_t>(blocks.count) * blocks.queries;
+  const auto take = [&](std::size_t bytes) {
+    std::byte* begin = memory == nullptr ? nullptr : memory + at;
+    at += base::align_up(bytes);
+    return begin;
+  };
+  blocks.scores = reinterpret_cast<T*>(take(n * static_cast<std::size_t>(kSoftmaxBlock) * sizeof(T)));
+  blocks.outs = reinterpret_cast<T*>(take(n * static_cast<std::size_t>(op.view.layout->v_dim) * sizeof(T)));
+  blocks.partials = reinterpret_cast<Partial<T>*>(take(n * sizeof(Partial<T>)));
+  return at;
+}
+
+// All scores of some parts, then all that follows from them. False, and nothing is done, without memory for it.
+template <class T>
+bool attend_at_once(const Compute& on, std::span<const AttendPart<T>> parts) {
+  ScoreRows& scores = *on.scores;
+  std::vector<PartialBlocks<T>> blocks(parts.size());
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) bytes = carve(parts[i], blocks[i], nullptr, bytes);
+  if (scores.memory.size() < bytes) {
+    scores.memory = {};
+    auto memory = base::Buffer::allocate(bytes);
+    if (!memory) {
+      scores.refused = true;
+      return false;
+    }
+    scores.memory = std::move(*memory);
+  }
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) at = carve(parts[i], blocks[i], scores.memory.data(), at);
+  const auto& table = on.target->table<T>();
+  const auto each = [&](auto kernel) {
+    on.pool->run(parts.size(), [&](std::size_t i) {
+      const PartialBlocks<T>& to = blocks[i];
+      const Range range{static_cast<int>(to.first), static_cast<int>(to.first + to.count)};
+      kernel(*parts[i].op, parts[i].rows, parts[i].kv_head, range, to);
+    });
+  };
+  each(table.score_blocks);
+  each([&](const Attend<T>& op, Range rows, int kv, Range range, const PartialBlocks<T>& to) {
+    table.attend_blocks(op, rows, kv, range, to);
+    table.merge_blocks(op, rows, kv, to);
+  });
+  return true;
+}
+
+// The parts of one slice, so many queries at a time.
+template <class T>
+bool attend_by_rows(const Compute& on, const Attend<T>& op, int kv_heads) {
+  const int most = on.scores->rows == 0 ? op.tokens : on.scores->rows;
+  std::vector<AttendPart<T>> parts;
+  for (int begin = 0; begin < op.tokens; begin += most) {
+    parts.clear();
+    const int count = std::min(most, op.tokens - begin);
+    for (std::size_t t = 0; t < tiles(count, kQueryTile); ++t) {
+      const Range rows = tile(t, kQueryTile, count);
+      for (int h = 0; h < kv_heads; ++h) parts.push_back({&op, {begin + rows.begin, begin + rows.end}, h});
+    }
+    if (!attend_at_once(on, std::span<const AttendPart<T>>(parts))) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 template <class T>
 void run_attend(const Compute& on, int kv_heads, const std::function<void(int)>& store,
                 std::span<const Attend<T>> slices) {
+  const Timed timed(on.profile == nullptr ? nullptr : &on.profile->attention_s);
   const auto& table = on.target->table<T>();
   const auto heads = static_cast<std::size_t>(kv_heads);
+  if (on.scores != nullptr) {
+    on.pool->run(heads, [&](std::size_t head) { store(static_cast<int>(head)); });
+    for (const auto& op : slices) {
+      if (!attend_by_rows(on, op, kv_heads)) {
+        table.attend(op, {0, op.tokens}, {0, kv_heads});
+      }
+    }
+    return;
+  }
   int tokens = 0;
   for (const auto& op : slices) tokens += op.tokens;
   if (tokens <= kQueryTile && kv_heads >= 2 * on.pool->threads()) {

@@ -4,15 +4,32 @@
 #include <functional>
 #include <span>
 
+#include "base/buffer.hpp"
 #include "base/thread_pool.hpp"
 #include "kernels/kernels.hpp"
 
 namespace stet::kernels {
 
+/// Attention that holds whole rows of scores, of all heads and as far as they are visible, where it usually holds one
+/// block of a few: what loops do that write softmax(QK) as three operations. The bits are the same.
+struct ScoreRows {
+  int rows = 0;          // queries of a sequence whose scores are held at once; 0: all
+  base::Buffer memory;   // grows to what was needed; it also holds the blocks' results until they are merged
+  bool refused = false;  // the system refused to let it grow, and a step went block by block
+};
+
+/// Seconds that steps spent, by what for. Time elsewhere is that of the caller's clock less these.
+struct Profile {
+  int head = 0;                                       // outputs of the matrix that counts as the head
+  double weights_s = 0, head_s = 0, attention_s = 0;  // attention: storing keys and values included
+};
+
 /// What a calculation runs on.
 struct Compute {
   base::ThreadPool* pool = nullptr;
   const Target* target = nullptr;
+  ScoreRows* scores = nullptr;  // null: block by block
+  Profile* profile = nullptr;   // null: not wanted
 };
 
 /// Bytes that run_matmul needs for its activations: 0 but for int8 and int4.

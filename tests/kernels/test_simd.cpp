@@ -420,8 +420,8 @@ TYPED_TEST(Simd, Attend) {
       table.attend(op(), {0, c.tokens}, {0, c.kv_heads});
       return out;
     };
-    // Block by block, from the last on, then merged.
-    const auto run_blocks = [&](const Table<T>& table) {
+    // Block by block, from the last on, then merged; `held`: all scores first.
+    const auto run_blocks = [&](const Table<T>& table, bool held) {
       const Attend<T> attend = op();
       PartialBlocks<T> blocks;
       blocks.first = attend.begin(0) / kSoftmaxBlock;
@@ -434,6 +434,13 @@ TYPED_TEST(Simd, Attend) {
         std::vector<Partial<T>> partials(n, {kNan, kNan});
         blocks.outs = outs.data();
         blocks.partials = partials.data();
+        auto scores = base::Buffer::allocate(held ? n * kSoftmaxBlock * sizeof(T) : 0);
+        if (held) {
+          blocks.scores = scores->template as<T>();
+          std::fill_n(blocks.scores, n * kSoftmaxBlock, kNan);
+          table.score_blocks(attend, {0, c.tokens}, h,
+                             {static_cast<int>(blocks.first), static_cast<int>(blocks.first + blocks.count)}, blocks);
+        }
         for (int b = static_cast<int>(blocks.first + blocks.count); b-- > blocks.first;) {
           table.attend_blocks(attend, {0, c.tokens}, h, {b, b + 1}, blocks);
         }
@@ -443,12 +450,49 @@ TYPED_TEST(Simd, Attend) {
     };
     const auto expected = run(ref_table<T>());
     for (const T x : expected) ASSERT_FALSE(std::isnan(x)) << c.n;
-    EXPECT_TRUE(same(run_blocks(ref_table<T>()), expected)) << "n " << c.n << " window " << c.window;
+    for (const bool held : {false, true}) {
+      EXPECT_TRUE(same(run_blocks(ref_table<T>(), held), expected)) << "n " << c.n << " window " << c.window << held;
+    }
     for (const auto* table : simd_tables<T>()) {
       EXPECT_TRUE(same(run(*table), expected)) << "n " << c.n << " tokens " << c.tokens << " window " << c.window;
-      EXPECT_TRUE(same(run_blocks(*table), expected))
-          << "n " << c.n << " tokens " << c.tokens << " window " << c.window;
+      for (const bool held : {false, true}) {
+        EXPECT_TRUE(same(run_blocks(*table, held), expected))
+            << "n " << c.n << " tokens " << c.tokens << " window " << c.window << held;
+      }
     }
+  }
+}
+
+// Whole rows of scores, all at once or some at a time.
+TYPED_TEST(Simd, AttentionThatHoldsRowsOfScoresIsThatByBlocks) {
+  using T = TypeParam;
+  const Pos n = 1100;
+  const int heads = 4, kv_heads = 2, dim = 24, tokens = 70;
+  const Sequence<T> s(n, kv_heads, dim, dim, 5);
+  auto q = mixed<T>(static_cast<std::size_t>(tokens) * heads * dim, 9);
+  for (T& x : q) x = std::abs(x) > 2 ? T(-0.25) : x;
+  base::ThreadPool pool(2);
+  const std::size_t stride = static_cast<std::size_t>(heads) * dim;
+  for (const Pos window : {Pos{0}, Pos{530}}) {
+    const View view{reinterpret_cast<const std::byte*>(s.storage.data()), s.cells, &s.layout, 0, n, {window}};
+    const auto run = [&](ScoreRows* scores) {
+      std::vector<T> out(static_cast<std::size_t>(tokens) * stride, T(5));
+      const Attend<T> op{view, n - tokens, tokens, heads, T(0.3), q.data(), stride, out.data(), stride};
+      run_attend<T>({&pool, &targets().front(), scores}, kv_heads, [](int) {}, {&op, 1});
+      return out;
+    };
+    const auto expected = run(nullptr);
+    std::vector<std::size_t> bytes;
+    for (const int rows : {0, 128, 30, 1}) {
+      ScoreRows scores{rows, {}, false};
+      EXPECT_TRUE(same(run(&scores), expected)) << rows << " rows, window " << window;
+      EXPECT_FALSE(scores.refused);
+      bytes.push_back(scores.memory.size());
+    }
+    EXPECT_EQ(bytes[0], bytes[1]);  // 128 rows are more than there are
+    EXPECT_GE(bytes[0], static_cast<std::size_t>(tokens) * heads * (window > 0 ? 512 : 1024) * sizeof(T));
+    EXPECT_LT(bytes[2], bytes[1]);
+    EXPECT_LT(bytes[3], bytes[2]);
   }
 }
 

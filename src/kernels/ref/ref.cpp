@@ -326,9 +326,7 @@ void weigh(const HeadCells& cells, const Seen& seen, T* p, T* out) {
 }
 
 template <class T>
-Partial<T> attend_block(const HeadCells& cells, const T* q, const Seen& seen, T scale, T* out) {
-  std::array<T, kBlock> score{};
-  scores(cells, q, seen, scale, score.data());
+Partial<T> attend_block(const HeadCells& cells, const Seen& seen, T* score, T* out) {
   T maximum = score[0];
   for (std::size_t i = 1; i < seen.count; ++i) maximum = score[i] > maximum ? score[i] : maximum;
   std::array<T, kLanes> lane{};
@@ -336,7 +334,7 @@ Partial<T> attend_block(const HeadCells& cells, const T* q, const Seen& seen, T 
     score[i] = ref::exp(score[i] - maximum);
     lane[seen.at[i] % kLanes] = lane[seen.at[i] % kLanes] + score[i];
   }
-  weigh(cells, seen, score.data(), out);
+  weigh(cells, seen, score, out);
   return {maximum, tree_sum(lane)};
 }
 
@@ -363,8 +361,10 @@ void merge(const Attend<T>& op, int row, const PartialBlocks<T>& from, std::size
   for (std::size_t d = 0; d < dim; ++d) out[d] = out[d] / sum;
 }
 
-template <class T>
-void attend_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
+// Calls f(cells, the query's q, what it sees, its place in `of`) for the queries of some rows and the blocks that they
+// see.
+template <class T, class F>
+void for_each_block(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& of, const F& f) {
   const CellLayout& layout = *op.view.layout;
   const int group = op.heads / layout.kv_heads;
   const HeadCells cells{&op.view, static_cast<std::size_t>(kv) * layout.head_stride};
@@ -373,13 +373,30 @@ void attend_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const 
     for (int h = kv * group; h < (kv + 1) * group; ++h, ++query) {
       const T* q = op.q + r * op.q_stride + static_cast<std::size_t>(h) * layout.k_dim;
       for (Pos b = blocks.begin; b < blocks.end; ++b) {
-        if (!op.sees_block(r, b)) continue;
-        const std::size_t at = static_cast<std::size_t>(b - to.first) * to.queries + query;
-        to.partials[at] =
-            attend_block(cells, q, seen_of(op, r, b), op.scale, to.outs + at * static_cast<std::size_t>(layout.v_dim));
+        if (op.sees_block(r, b)) {
+          f(cells, q, seen_of(op, r, b), static_cast<std::size_t>(b - of.first) * of.queries + query);
+        }
       }
     }
   }
+}
+
+template <class T>
+void score_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
+  for_each_block(op, rows, kv, blocks, to, [&](const HeadCells& cells, const T* q, const Seen& seen, std::size_t at) {
+    scores(cells, q, seen, op.scale, to.scores + at * kBlock);
+  });
+}
+
+template <class T>
+void attend_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
+  const auto dims = static_cast<std::size_t>(op.view.layout->v_dim);
+  std::array<T, kBlock> own{};
+  for_each_block(op, rows, kv, blocks, to, [&](const HeadCells& cells, const T* q, const Seen& seen, std::size_t at) {
+    T* score = to.scores == nullptr ? own.data() : to.scores + at * kBlock;
+    if (to.scores == nullptr) scores(cells, q, seen, op.scale, score);
+    to.partials[at] = attend_block(cells, seen, score, to.outs + at * dims);
+  });
 }
 
 template <class T>
@@ -412,8 +429,8 @@ void attend(const Attend<T>& op, Range rows, Range kv_heads) {
 }
 
 template <class T>
-constexpr Table<T> kRef = {matmul<T>,   quantize,  layer_norm<T>, activate<T>,      add<T>,
-                           multiply<T>, rotate<T>, attend<T>,     attend_blocks<T>, merge_blocks<T>};
+constexpr Table<T> kRef = {matmul<T>, quantize,  layer_norm<T>,    activate<T>,     add<T>,         multiply<T>,
+                           rotate<T>, attend<T>, attend_blocks<T>, merge_blocks<T>, score_blocks<T>};
 
 }  // namespace
 

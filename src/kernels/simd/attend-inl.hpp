@@ -37,7 +37,7 @@ struct Queries {
 // A block's positions are numbered from its first cell's first position, `origin`.
 template <class T, int kRows>
 struct BlockScores {
-  HWY_ALIGN T score[kRows][kBlock];
+  T* score[kRows];
   Ahead values;
 };
 
@@ -289,44 +289,72 @@ struct Block {
   Pos next_begin = 0, next_end = 0;
 };
 
-// One block of positions for a tile of queries. Positions that all rows see go through the tile; what only some see
-// (the diagonal of a chunk, the edge of a window, sinks) goes row by row, in ascending order around it.
+// What a tile of queries sees of a block: each row, and [first, last), whole cells at its begin, that any of them sees;
+// [all_begin, all_end) is what all see. Sinks apart: those of the block end at `sinks`.
+template <int kRows>
+struct SeenByTile {
+  Seen seen[kRows];
+  Pos first, last, all_begin, all_end, sinks, origin;
+};
+
 template <class T, int kRows>
-HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries, const Block& which, T scale,
+HWY_INLINE SeenByTile<kRows> seen_by(const Queries<T, kRows>& queries, Pos block) {
+  SeenByTile<kRows> s;
+  s.first = block + kBlock;
+  s.last = s.all_begin = s.sinks = block;
+  s.all_end = block + kBlock;
+  for (int r = 0; r < kRows; ++r) {
+    s.seen[r] = {std::min(block + kBlock, queries.sinks[r]), std::max(block, queries.begin[r]),
+                 std::min(block + kBlock, queries.end[r])};
+    if (s.seen[r].begin < s.seen[r].end) {
+      s.first = std::min(s.first, s.seen[r].begin);
+      s.last = std::max(s.last, s.seen[r].end);
+    }
+    s.all_begin = std::max(s.all_begin, s.seen[r].begin);
+    s.all_end = std::min(s.all_end, s.seen[r].end);
+    s.sinks = std::max(s.sinks, s.seen[r].sinks);
+  }
+  s.first = s.first / kCell * kCell;
+  s.origin = s.sinks > block ? block : s.first;
+  return s;
+}
+
+template <class T, int kRows>
+HWY_INLINE void score_block(const Head& head, const Queries<T, kRows>& queries, Pos block, T scale,
+                            const SeenByTile<kRows>& seen, BlockScores<T, kRows>& s) {
+  const CellLayout& layout = *head.view->layout;
+  if (queries.once) {
+    // A group of cells is scored in one go.
+    const int steps = std::max(1, layout.k_dim / (layout.k == Codec::int4 ? 2 : 1) * kLaneVecs<T> / kRowVecs);
+    s.values = Ahead(head, seen.first / kCell, (seen.last + kCell - 1) / kCell, false, steps);
+  }
+  with_codec<T>(layout.k, [&]<Codec kCodec>(CodecTag<kCodec>) HWY_ATTR {
+    if (seen.sinks > block) score_cells<T, kCodec, kRows>(head, queries, block, seen.sinks, seen.origin, scale, s);
+    if (seen.first < seen.last) {
+      score_cells<T, kCodec, kRows>(head, queries, seen.first, seen.last, seen.origin, scale, s);
+    }
+  });
+}
+
+// One block of positions for a tile of queries, whose scores are in `scores` or, if that is null, still to be made.
+// Positions that all rows see go through the tile; what only some see (the diagonal of a chunk, the edge of a window,
+// sinks) goes row by row, in ascending order around it.
+template <class T, int kRows>
+HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries, const Block& which, T scale, T* scores,
                              Partial<T>* partial, T* out) {
   const CellLayout& layout = *head.view->layout;
   const Pos block = which.at;
   const auto dims = static_cast<std::size_t>(layout.v_dim);
-  Seen seen[kRows];
-  Pos first = block + kBlock, last = block, all_begin = block, all_end = block + kBlock, sinks = block;
-  for (int r = 0; r < kRows; ++r) {
-    seen[r] = {std::min(block + kBlock, queries.sinks[r]), std::max(block, queries.begin[r]),
-               std::min(block + kBlock, queries.end[r])};
-    if (seen[r].begin < seen[r].end) {
-      first = std::min(first, seen[r].begin);
-      last = std::max(last, seen[r].end);
-    }
-    all_begin = std::max(all_begin, seen[r].begin);
-    all_end = std::min(all_end, seen[r].end);
-    sinks = std::max(sinks, seen[r].sinks);
-  }
-  first = first / kCell * kCell;
-  const Pos origin = sinks > block ? block : first;
+  const SeenByTile<kRows> tile = seen_by(queries, block);
+  const auto& seen = tile.seen;
+  const Pos origin = tile.origin;
+  HWY_ALIGN T own[kRows][kBlock];
   BlockScores<T, kRows> s;
-  if (queries.once) {
-    // A group of cells is scored in one go.
-    const int steps = std::max(1, layout.k_dim / (layout.k == Codec::int4 ? 2 : 1) * kLaneVecs<T> / kRowVecs);
-    s.values = Ahead(head, first / kCell, (last + kCell - 1) / kCell, false, steps);
-  }
-  with_codec<T>(layout.k, [&]<Codec kCodec>(CodecTag<kCodec>) HWY_ATTR {
-    if (sinks > block) score_cells<T, kCodec, kRows>(head, queries, block, sinks, origin, scale, s);
-    if (first < last) score_cells<T, kCodec, kRows>(head, queries, first, last, origin, scale, s);
-  });
-  const T* p[kRows];
+  for (int r = 0; r < kRows; ++r) s.score[r] = scores == nullptr ? own[r] : scores + r * kBlock;
+  if (scores == nullptr) score_block(head, queries, block, scale, tile, s);
   T* outs[kRows];
   const bool scaled = has_scale(layout.v);
   for (int r = 0; r < kRows; ++r) {
-    p[r] = s.score[r];
     outs[r] = out + static_cast<std::size_t>(r) * dims;
     std::fill_n(outs[r], dims, T(0));
     if (!seen[r].any(block)) continue;  // it takes no part in this row's merge
@@ -338,15 +366,16 @@ HWY_INLINE void attend_block(const Head& head, const Queries<T, kRows>& queries,
       fold_scales(head, s.score[r], origin, std::max(seen[r].begin, sink_cells), seen[r].end);
     }
   }
+  const T* const* p = s.score;
   for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, block, seen[r].sinks, outs + r);
-  if (all_begin >= all_end) {
+  if (tile.all_begin >= tile.all_end) {
     for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, seen[r].begin, seen[r].end, outs + r);
     return;
   }
-  for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, seen[r].begin, all_begin, outs + r);
-  weigh<T, kRows>(head, p, origin, all_begin, all_end, outs,
+  for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, seen[r].begin, tile.all_begin, outs + r);
+  weigh<T, kRows>(head, p, origin, tile.all_begin, tile.all_end, outs,
                   Ahead(which.next, which.next_begin, which.next_end, true, kCell));
-  for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, all_end, seen[r].end, outs + r);
+  for (int r = 0; r < kRows; ++r) weigh<T, 1>(head, p + r, origin, tile.all_end, seen[r].end, outs + r);
 }
 
 // Calls f(tag, i) for all dims from i on that the tag's vectors hold: whole vectors, then one by one.
@@ -472,7 +501,8 @@ HWY_INLINE void tile_blocks(const Head& head, const Queries<T, kRows>& queries, 
   for (Pos b = std::max<Pos>(blocks.begin, seen.begin()); b < blocks.end && b < seen.end; ++b) {
     if (!seen.has(b)) continue;
     const std::size_t at = static_cast<std::size_t>(b - to.first) * to.queries + first_query;
-    attend_block<T, kRows>(head, queries, block_of(head, queries, seen, b), scale, to.partials + at,
+    attend_block<T, kRows>(head, queries, block_of(head, queries, seen, b), scale,
+                           to.scores == nullptr ? nullptr : to.scores + at * kBlock, to.partials + at,
                            to.outs + at * dims);
   }
 }
@@ -483,6 +513,23 @@ void attend_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const 
   const Head head = head_of(op, kv);
   for_each_tile(op, rows, kv, [&](const auto& queries, std::size_t first_query, T* const*) HWY_ATTR {
     tile_blocks(head, queries, blocks, op.scale, to, first_query);
+  });
+}
+
+template <class T>
+void score_blocks(const Attend<T>& op, Range rows, int kv, Range blocks, const PartialBlocks<T>& to) {
+  if (!has_codecs(op)) return targets().back().table<T>().score_blocks(op, rows, kv, blocks, to);
+  const Head head = head_of(op, kv);
+  for_each_tile(op, rows, kv, [&](const auto& queries, std::size_t first_query, T* const*) HWY_ATTR {
+    constexpr int kRows = std::extent_v<decltype(std::remove_cvref_t<decltype(queries)>::q)>;
+    const SeenBlocks seen = blocks_of_tile(queries);
+    for (Pos b = std::max<Pos>(blocks.begin, seen.begin()); b < blocks.end && b < seen.end; ++b) {
+      if (!seen.has(b)) continue;
+      T* at = to.scores + (static_cast<std::size_t>(b - to.first) * to.queries + first_query) * kBlock;
+      BlockScores<T, kRows> s;
+      for (int r = 0; r < kRows; ++r) s.score[r] = at + r * kBlock;
+      score_block(head, queries, b * kBlock, op.scale, seen_by(queries, b * kBlock), s);
+    }
   });
 }
 

@@ -588,8 +588,8 @@ const char* const kName =
 #endif
 
 template <class T>
-constexpr Table<T> kTable = {matmul<T>,   quantize,  layer_norm<T>, activate<T>,      add<T>,
-                             multiply<T>, rotate<T>, attend<T>,     attend_blocks<T>, merge_blocks<T>};
+constexpr Table<T> kTable = {matmul<T>, quantize,  layer_norm<T>,    activate<T>,     add<T>,         multiply<T>,
+                             rotate<T>, attend<T>, attend_blocks<T>, merge_blocks<T>, score_blocks<T>};
 const Target kTarget = {kName, kName, &kTable<float>, &kTable<double>};
 
 }  // namespace stet::kernels::HWY_NAMESPACE
