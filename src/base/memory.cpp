@@ -1,6 +1,9 @@
 #include "base/memory.hpp"
 
 #include <sys/resource.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <charconv>
@@ -93,6 +96,23 @@ std::optional<std::uint64_t> available_memory(const fs::path& root) {
     lower(least, address_space.rlim_cur > used ? address_space.rlim_cur - used : 0);
   }
   return least;
+}
+
+std::optional<std::uint64_t> peak_memory() {
+  constexpr std::uint64_t kKib = 1024;
+  const auto kib = field(read_all("/proc/self/status"), "VmHWM:");
+  if (!kib) return {};
+  return *kib * kKib;
+}
+
+bool reset_peak_memory() {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);  // what was freed goes back to the system, so that it counts anew when it is taken again
+#endif
+  std::FILE* file = std::fopen("/proc/self/clear_refs", "we");
+  if (file == nullptr) return false;
+  const bool written = std::fputs("5", file) >= 0;  // proc(5): the peak is from now on
+  return std::fclose(file) == 0 && written;
 }
 
 }  // namespace stet::base

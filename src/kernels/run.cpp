@@ -239,13 +239,14 @@ bool attend_at_once(const Compute& on, std::span<const AttendPart<T>> parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) bytes = carve(parts[i], blocks[i], nullptr, bytes);
   if (scores.memory.size() < bytes) {
     scores.memory = {};
-    auto memory = base::Buffer::allocate(bytes);
+    auto memory = base::Buffer::allocate(bytes + bytes / 4);
     if (!memory) {
       scores.refused = true;
       return false;
     }
     scores.memory = std::move(*memory);
   }
+  scores.used = std::max(scores.used, bytes);
   std::size_t at = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) at = carve(parts[i], blocks[i], scores.memory.data(), at);
   const auto& table = on.target->table<T>();

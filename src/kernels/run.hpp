@@ -14,7 +14,9 @@ namespace stet::kernels {
 /// block of a few: what loops do that write softmax(QK) as three operations. The bits are the same.
 struct ScoreRows {
   int rows = 0;          // queries of a sequence whose scores are held at once; 0: all
-  base::Buffer memory;   // grows to what was needed; it also holds the blocks' results until they are merged
+  base::Buffer memory;   // grows in large steps, as lengths do by one; it also holds blocks' results until they are
+                         // merged
+  std::size_t used = 0;  // of it, by the step that used most
   bool refused = false;  // the system refused to let it grow, and a step went block by block
 };
 

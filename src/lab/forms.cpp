@@ -1,0 +1,179 @@
+#include "lab/forms.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "lab/wrap.hpp"
+
+namespace stet::lab {
+namespace {
+
+// Layers take turns in the storage of one, as the keys and values of a loop without a cache do: nothing is left of a
+// layer when the next one begins.
+class OneLayerStep final : public ForwardingStep {
+ public:
+  using ForwardingStep::ForwardingStep;
+  void write(int, HeadRange heads, Rows k, Rows v) noexcept override { inner_->write(0, heads, k, v); }
+  View view(int, int slice) const noexcept override { return inner_->view(0, slice); }
+};
+
+class OneLayerCache final : public ForwardingCache {
+ public:
+  using ForwardingCache::ForwardingCache;
+  Result<std::unique_ptr<Step>> begin(std::span<const Append> appends) override {
+    auto step = inner_->begin(appends);
+    if (!step) return step;
+    return std::make_unique<OneLayerStep>(std::move(*step));
+  }
+};
+
+bool all_alike(const CacheSpec& spec) {
+  return std::all_of(spec.layers.begin(), spec.layers.end(),
+                     [&](const LayerSpec& layer) { return layer == spec.layers.front(); });
+}
+
+template <class T>
+TokenId top_of(std::span<const std::byte> logits) {
+  const T* row = reinterpret_cast<const T*>(logits.data());
+  return static_cast<TokenId>(std::max_element(row, row + logits.size() / sizeof(T)) - row);
+}
+
+}  // namespace
+
+const char* name_of(Form form) noexcept {
+  switch (form) {
+    case Form::at_once:
+      return "no cache, all scores at once";
+    case Form::by_rows:
+      return "no cache, rows of scores";
+    case Form::growing:
+      return "growing cache";
+    case Form::contiguous:
+      return "preallocated cache";
+    case Form::paged:
+      return "paged cache";
+  }
+  return "";
+}
+
+const char* field_of(Form form) noexcept {
+  switch (form) {
+    case Form::at_once:
+      return "at_once";
+    case Form::by_rows:
+      return "by_rows";
+    case Form::growing:
+      return "growing";
+    case Form::contiguous:
+      return "contiguous";
+    case Form::paged:
+      return "paged";
+  }
+  return "";
+}
+
+Result<FormRun> FormRun::make(const model::Model& model, base::ThreadPool& pool, const FormOptions& options) {
+  FormRun run;
+  run.model_ = &model;
+  run.pool_ = &pool;
+  run.options_ = options;
+  run.scores_.rows = options.form == Form::by_rows ? options.score_rows : 0;
+  CacheOptions cache;
+  cache.max_len = options.max_len;
+  cache.retain = Retain::all;
+  if (is_cached(options.form) && options.prefill_chunk > 0) {
+    cache.max_step_tokens = std::min(options.prefill_chunk, options.max_len);
+  }
+  if (options.form == Form::growing) cache.layout = Layout::growing;
+  if (options.form == Form::paged) {
+    cache.layout = Layout::paged;
+    cache.page_tokens = options.page_tokens;
+    cache.shuffle = options.seed;
+  }
+  CacheSpec spec = model.cache_spec();
+  const bool one_layer = !is_cached(options.form) && all_alike(spec);
+  if (one_layer) spec.layers.resize(1);
+  auto made = make_cache(spec, cache);
+  if (!made) return pass(made);
+  run.cache_ = std::move(*made);
+  if (one_layer) run.cache_ = std::make_unique<OneLayerCache>(std::move(run.cache_));
+  const auto seq = run.cache_->open();
+  if (!seq) return pass(seq);
+  run.seq_ = *seq;
+  return run;
+}
+
+Result<std::span<const std::byte>> FormRun::step(std::span<const TokenId> ids) {
+  const auto row_bytes = static_cast<std::size_t>(model_->config().vocab) * size_of(model_->dtype());
+  if (!is_cached(options_.form)) {
+    if (auto ok = cache_->truncate(seq_, 0); !ok) return pass(ok);
+  }
+  const auto length = cache_->length(seq_);
+  if (!length) return pass(length);
+  const auto there = static_cast<std::size_t>(*length);
+  const std::size_t chunk = is_cached(options_.form) && options_.prefill_chunk > 0
+                                ? static_cast<std::size_t>(options_.prefill_chunk)
+                                : ids.size();
+  for (std::size_t at = there; at < ids.size(); at += chunk) {
+    const auto some = ids.subspan(at, std::min(chunk, ids.size() - at));
+    if (auto ok = append(some, at + some.size() == ids.size()); !ok) return pass(ok);
+  }
+  return std::span<const std::byte>(logits_.data() + (rows_.size() - 1) * row_bytes, row_bytes);
+}
+
+Result<void> FormRun::append(std::span<const TokenId> ids, bool last) {
+  if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
+  const int n = static_cast<int>(ids.size());
+  if (n > workspace_rows_) {
+    workspace_ = {};
+    auto workspace = base::Buffer::allocate(model_->workspace_bytes(n));
+    if (!workspace) return pass(workspace);
+    workspace_ = std::move(*workspace);
+    workspace_rows_ = n;
+  }
+  rows_.clear();
+  if (last) {
+    for (int r = options_.all_logits && !is_cached(options_.form) ? 0 : n - 1; r < n; ++r) rows_.push_back(r);
+  }
+  const std::size_t logits = rows_.size() * static_cast<std::size_t>(model_->config().vocab) * size_of(model_->dtype());
+  if (logits > logits_.size()) {
+    logits_ = {};
+    auto buffer = base::Buffer::allocate(logits);
+    if (!buffer) return pass(buffer);
+    logits_ = std::move(*buffer);
+  }
+  kernels::Compute on{pool_, &kernels::targets().front(), nullptr, profile};
+  if (!is_cached(options_.form) || (options_.hold_scores && n > 1)) on.scores = &scores_;
+  const Append what{seq_, n};
+  auto step = cache_->begin({&what, 1});
+  if (!step) return pass(step);
+  if (auto ok = model_->forward(on, **step, ids, {rows_, logits_.data()}, workspace_); !ok) return ok;
+  (*step)->commit();
+  if (scores_.refused) return fail(Code::capacity, "the system refused the memory for the rows of scores");
+  return {};
+}
+
+Result<void> FormRun::cut(Pos len) {
+  return cache_->truncate(seq_, len);
+}
+
+std::size_t FormRun::cache_bytes() const noexcept {
+  return is_cached(options_.form) ? cache_->usage().reserved : 0;
+}
+
+std::size_t FormRun::activation_bytes() const noexcept {
+  return workspace_.size() + scores_.used + logits_.size() + (is_cached(options_.form) ? 0 : cache_->usage().reserved);
+}
+
+TokenId top_token(const model::Model& model, std::span<const std::byte> logits) {
+  return model.dtype() == DType::f64 ? top_of<double>(logits) : top_of<float>(logits);
+}
+
+Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  Ids ids(static_cast<std::size_t>(n));
+  for (TokenId& id : ids) id = static_cast<TokenId>(engine() % static_cast<std::uint64_t>(config.vocab));
+  return ids;
+}
+
+}  // namespace stet::lab
