@@ -9,15 +9,18 @@
 namespace stet::report {
 namespace {
 
-constexpr double kMost = 1e300;  // beyond it the arithmetic of an axis overflows
+constexpr double kMost = 1e150;  // beyond it, and closer to 0, the arithmetic of an axis overflows
 constexpr double kRoom = 0.05;   // of the axis
 constexpr int kTicks = 7;        // at most, so that labels do not touch
 
-std::string with_thousands(std::string digits) {
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (digits.front() == '-' ? 1 : 0); at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
+std::string with_thousands(const std::string& digits) {
+  const std::size_t first = digits.starts_with('-') ? 1 : 0;
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 std::string power_of_ten(int exponent) {
@@ -62,6 +65,7 @@ double step_of(double span, bool tokens) {
 
 std::vector<Tick> linear_ticks(const Scale& scale, bool tokens) {
   std::vector<Tick> ticks;
+  tokens = tokens && scale.high - scale.low >= 2;  // there is no part of a token
   const double step = step_of(scale.high - scale.low, tokens);
   const double first = std::ceil(scale.low / step - 1e-9), slack = step * 1e-6;
   for (int i = 0; i < 4 * kTicks; ++i) {
@@ -153,15 +157,16 @@ double Scale::at(double value) const {
 
 bool shows(const Axis& axis, double value) {
   if (!std::isfinite(value) || std::abs(value) > kMost) return false;
-  return !axis.log || value > 1 / kMost;
+  return !axis.log || value >= 1 / kMost;
 }
 
 Scale scale_of(const Axis& axis, const std::vector<double>& values, Room room) {
   Scale scale;
   scale.log = axis.log;
   bool any = false;
-  for (const double value : values) {
+  for (double value : values) {
     if (!shows(axis, value)) continue;
+    if (std::abs(value) < 1 / kMost) value = 0;
     scale.low = any ? std::min(scale.low, value) : value;
     scale.high = any ? std::max(scale.high, value) : value;
     any = true;

@@ -23,7 +23,7 @@ struct Scale {
   double at(double value) const;
 };
 
-/// What can stand on the axis at all: finite, within 1e±300 and, on a log axis, above 0.
+/// What can stand on the axis at all: at most 1e150 either way and, on a log axis, at least 1e-150.
 bool shows(const Axis& axis, double value);
 
 enum class Room : std::uint8_t { none, above_and_below };  // between the outermost values and the ends of the axis

@@ -41,10 +41,8 @@ std::vector<double> not_falling(const std::vector<double>& wanted) {
   return values;
 }
 
-}  // namespace
-
-std::vector<std::string> wrapped(std::string_view text, std::size_t width, std::size_t most) {
-  std::string rest = line_of(text);
+// Lines as full as they can be.
+std::vector<std::string> filled(std::string rest, std::size_t width, std::size_t most) {
   std::vector<std::string> lines;
   while (lines.size() < most) {
     if (width_of(rest) <= width) {
@@ -62,6 +60,21 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width, std::
   std::string& last = lines.back();
   last.resize(bytes_of(last, width - 1));
   last += "…";
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> wrapped(std::string_view text, std::size_t width, std::size_t most) {
+  const std::string line = line_of(text);
+  std::vector<std::string> lines = filled(line, width, most);
+  // As narrow as the same number of lines allows: no last line of one word.
+  const bool cut = lines.back().ends_with("…") && !line.ends_with("…");
+  for (std::size_t narrow = width - 1; !cut && narrow > width / 2; --narrow) {
+    std::vector<std::string> even = filled(line, narrow, most + 1);
+    if (even.size() > lines.size()) break;
+    lines = std::move(even);
+  }
   return lines;
 }
 

@@ -28,6 +28,13 @@ std::string variables(std::string_view Colour::*of, std::string_view block) {
   return text;
 }
 
+// "total, s" is not to be broken before its unit.
+std::string with_unit(std::string name) {
+  constexpr std::string_view kBreak = ", ", kNoBreak = ",\xC2\xA0";
+  if (const auto at = name.rfind(kBreak); at != std::string::npos) name.replace(at, kBreak.size(), kNoBreak);
+  return name;
+}
+
 class Page {
  public:
   Page(const Report& report, const std::map<std::string, std::string>& pictures, const std::string& no_plots)
@@ -149,7 +156,7 @@ class Page {
       add("</tr>\n");
     };
     add("<thead>");
-    row("th scope=\"col\"", [&](std::size_t i) { return std::string_view(table.columns[i].name); });
+    row("th scope=\"col\"", [&](std::size_t i) { return with_unit(table.columns[i].name); });
     add("</thead>\n<tbody>\n");
     for (const auto& cells : table.rows) {
       row("td",

@@ -20,9 +20,9 @@ struct Curve {
 };
 
 struct MarkLabel {
-  double x = 0;       // of the line, in the axis' unit
-  double middle = 0;  // of the words
-  double y = 0;       // their base line
+  double x = 0;     // of the line, in the axis' unit
+  double left = 0;  // of the words
+  double y = 0;     // their middle
   std::string text;
 };
 

@@ -17,6 +17,7 @@ using Style = Series::Style;
 // Told apart by more than colour: dashes of lines and shapes of marks, as many as there are colours.
 constexpr const char* kDashes[] = {"solid", "(14,5)", "(4,4)", "(12,4,3,4)", "(8,4)", "(12,4,3,4,3,4)", "(2,5)"};
 constexpr int kShapes[] = {7, 5, 9, 13, 11, 6, 4};
+constexpr double kTitleSize = 16, kPoints = 0.75;  // a point of pngcairo's fonts is 4/3 of a pixel, svg's is one
 constexpr const char* kModelDash = "(7,5)";
 static_assert(std::size(kDashes) == kSeriesColours.size() && std::size(kShapes) == kSeriesColours.size());
 
@@ -33,7 +34,7 @@ class Script {
 
   std::string text(Picture picture) {
     head(picture);
-    words();
+    words(picture);
     axes();
     for (const MarkLabel& mark : at_.marks) draw_mark(mark);
     for (const Curve& curve : at_.curves) draw_label(curve);
@@ -63,11 +64,11 @@ class Script {
     line("set encoding utf8");
     if (picture == Picture::svg) {
       line("set terminal svg size {},{} dynamic noenhanced font 'sans-serif,{}'", at_.width, at_.height, kFontSize);
-    } else {  // twice as many pixels, for dense screens and paper; fonts are in points of 1/72 inch on 96 dots an inch
+    } else {  // twice as many pixels, for dense screens and paper
       line(
           "set terminal pngcairo size {},{} noenhanced fontscale 2 linewidth 2 pointscale 2 background '{}' "
           "font 'sans,{}'",
-          2 * at_.width, 2 * at_.height, kPaper.light, kFontSize * 0.75);
+          2 * at_.width, 2 * at_.height, kPaper.light, kFontSize * kPoints);
     }
     line("unset key");
     line("set lmargin at screen {:.6f}", at_.left / at_.width);
@@ -76,14 +77,15 @@ class Script {
     line("set tmargin at screen {:.6f}", at_.top / at_.height);
   }
 
-  void words() {
+  void words(Picture picture) {
+    const double size = picture == Picture::svg ? kTitleSize : kTitleSize * kPoints;
     double y = at_.height - 14 - kTitleHeight / 2;
     for (const std::string& title : at_.title) {
-      write(14, y, title, fmt::format("left front textcolor rgb '{}' font 'sans-serif:Bold,16'", kInk.light));
+      write(14, y, title, fmt::format("left front textcolor rgb '{}' font 'sans-serif:Bold,{}'", kInk.light, size));
       y -= kTitleHeight;
     }
     write(14, y - 4, plot_.y.label, fmt::format("left front textcolor rgb '{}'", kMuted.light));
-    write((at_.left + at_.right) / 2, 14 + kLineHeight / 2, plot_.x.label,
+    write((at_.left + at_.right) / 2, 10 + kLineHeight / 2, plot_.x.label,
           fmt::format("center front textcolor rgb '{}'", kMuted.light));
   }
 
@@ -114,9 +116,9 @@ class Script {
 
   void draw_mark(const MarkLabel& mark) {
     const double x = at_.x_of(mark.x);
-    stroke(x, at_.bottom, x, mark.y - kLineHeight / 2,
+    stroke(x, at_.bottom, x, mark.y + kLineHeight / 3,
            fmt::format("back linecolor rgb '{}' linewidth 1 dashtype (3,3)", kMuted.light));
-    write(mark.middle, mark.y, mark.text, fmt::format("center front textcolor rgb '{}'", kInk.light));
+    write(mark.left, mark.y, mark.text, fmt::format("left front textcolor rgb '{}'", kInk.light));
   }
 
   static std::string look_of(const Curve& curve) {
@@ -140,7 +142,7 @@ class Script {
   void draw_label(const Curve& curve) {
     if (curve.label.empty()) return;
     const auto [last_x, last_y] = curve.points.back();
-    const double x = at_.x_of(last_x), y = at_.y_of(last_y), end = at_.label_x - 6;
+    const double x = at_.x_of(last_x), y = at_.y_of(last_y), end = at_.label_x - (has_marks(curve) ? 11 : 6);
     const std::string thin =
         fmt::format("back linecolor rgb '{}' linewidth 0.8 dashtype (2,3)", kSeriesColours[curve.colour].light);
     if (x < at_.right - 1) stroke(x, y, at_.right, y, thin);

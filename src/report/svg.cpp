@@ -15,10 +15,11 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 // gnuplot says what it is; the picture should say what it shows.
-void set_title(std::string& svg, const Plot& plot) {
+void mend(std::string& svg, const Plot& plot) {
   replace_all(svg, "<title>Gnuplot</title>", fmt::format("<title>{}</title>", html_of(plot.title)));
   const auto from = svg.find("<desc>"), to = svg.find("</desc>");
   if (from < to && to != std::string::npos) svg.erase(from, to + std::string_view("</desc>").size() - from);
+  replace_all(svg, "]]>", "]]&gt;");  // gnuplot leaves it as it is in a text, where XML forbids it
   // The names of curves are in the picture; browsers would show these when the mouse rests on one.
   for (int i = 1; i <= static_cast<int>(plot.series.size()); ++i) {
     replace_all(svg, fmt::format("<title>gnuplot_plot_{}</title>", i), "");
@@ -59,7 +60,7 @@ bool is_png(std::string_view bytes) {
 }
 
 std::string svg_for_file(std::string svg, const Plot& plot) {
-  set_title(svg, plot);
+  mend(svg, plot);
   constexpr std::string_view kCanvas = "<g id=\"gnuplot_canvas\">";
   if (const auto at = svg.find(kCanvas); at != std::string::npos) {
     svg.insert(at, fmt::format("<rect width=\"100%\" height=\"100%\" fill=\"{}\"/>\n", kPaper.light));
@@ -68,7 +69,7 @@ std::string svg_for_file(std::string svg, const Plot& plot) {
 }
 
 std::string svg_for_page(std::string svg, const Plot& plot) {
-  set_title(svg, plot);
+  mend(svg, plot);
   svg.erase(0, svg.find("<svg"));
   svg.insert(std::string_view("<svg").size(),
              fmt::format(" role=\"img\" aria-label=\"{}\" class=\"plot\"", html_of(plot.title)));
