@@ -1,11 +1,9 @@
 #include "lab/bench.hpp"
 
 #include <fmt/format.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -14,6 +12,9 @@
 #include "console.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
+#include "lab/bench_report.hpp"
+#include "machine.hpp"
+#include "report_folder.hpp"
 #include "session.hpp"
 #include "stet/version.hpp"
 
@@ -24,7 +25,7 @@ constexpr const char* kExample =
     "Examples:\n"
     "  stet bench\n"
     "  stet bench --dtype f32,bf16,int8 --threads 2 --csv > bench.csv\n"
-    "  stet bench -m gpt2/ --tests tg64 --depth 0,512,max --batch 1,8 -r 3\n"
+    "  stet bench -m gpt2/ --tests tg64 --depth 0,512,max --batch 1,8 -r 3 --report out\n"
     "  stet bench -m random:gpt2,ctx=8192 --tests tg32 --depth max --batch 1 --kv f32 --kv int8 --cache paged\n\n"
     "ppN reads a prompt of N tokens in one step, tgN decodes N tokens one step at a time, in sequences that already\n"
     "hold --depth tokens; --batch sequences decode together. A row stands beside its bound: the time that this\n"
@@ -35,18 +36,8 @@ struct BenchFlags {
   lab::BenchOptions options;
   EngineOptions engine;  // of which only what the cache is
   bool json = false, csv = false;
+  ReportFlag report;
 };
-
-/// The CPU as the system calls it.
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const auto colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  utsname name{};
-  return ::uname(&name) == 0 ? name.machine : "unknown CPU";
-}
 
 double gb_s(const lab::BenchRow& row) {
   return row.work.bytes() / row.ms / 1e6;
@@ -154,6 +145,8 @@ Json report_json(const lab::BenchOptions& options, const lab::BenchReport& repor
 }
 
 int bench(const BenchFlags& flags) {
+  const auto folder = ReportFolder::open(flags.report);
+  if (!folder) return cli::report(folder.error());
   Output out(STDOUT_FILENO);
   Progress progress("bench");
   lab::BenchReport report;
@@ -178,6 +171,12 @@ int bench(const BenchFlags& flags) {
   if (!done) return stopped && !interrupted() ? kFailure : cli::report(done.error());
   const auto faults = lab::bench_faults(report);
   for (const auto& fault : faults) say(fault);
+  if (folder->wanted()) {
+    auto page = lab::report_of(flags.options, report);
+    page.json = dump(report_json(flags.options, report, true));
+    const int code = folder->write(std::move(page), flags.options.model, flags.options.seed);
+    if (code != kOk) return code;
+  }
   return faults.empty() ? kOk : kFailure;
 }
 
@@ -286,6 +285,7 @@ void add_bench(CLI::App& app, Run& run) {
                             "Of the random token ids (default: 0)");
   auto* csv = sub->add_flag("--csv", flags->csv, "One line a row with commas, names first");
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)")->excludes(csv);
+  add_report_flag(*sub, flags->report, run);
   sub->callback([flags, &run] {
     lab::BenchOptions& options = flags->options;
     options.cache = flags->engine.cache;

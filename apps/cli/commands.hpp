@@ -3,6 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace stet::cli {
 
@@ -11,7 +14,24 @@ inline constexpr int kOk = 0, kFailure = 1, kUsage = 2, kInterrupted = 130;
 
 /// The chosen command; returns the exit code. Empty until the arguments were parsed. Commands run after parsing, so
 /// what they report is never mistaken for a usage error.
-using Run = std::function<int()>;
+class Run {
+ public:
+  /// `words` are the whole command line, the program's name first.
+  explicit Run(std::vector<std::string> words) : words_(std::move(words)) {}
+
+  Run& operator=(std::function<int()> work) {
+    work_ = std::move(work);
+    return *this;
+  }
+  explicit operator bool() const noexcept { return static_cast<bool>(work_); }
+  int operator()() const { return work_(); }
+
+  const std::vector<std::string>& words() const noexcept { return words_; }
+
+ private:
+  std::vector<std::string> words_;
+  std::function<int()> work_;
+};
 
 void add_generate(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);

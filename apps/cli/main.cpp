@@ -61,7 +61,7 @@ int run_program(int argc, char** argv) {
   bool show_version = false, json = false;
   auto* version_flag = app.add_flag("--version", show_version, "Version, compiler, instruction set, numerics version");
   app.add_flag("--json", json, "With --version: as one JSON object")->needs(version_flag);
-  Run run;
+  Run run(std::vector<std::string>(argv, argv + argc));
   for (const auto add : {add_generate, add_info, add_plan, add_cache, add_tokenize, add_logits, add_verify, add_eval,
                          add_bench, add_race})
     add(app, run);

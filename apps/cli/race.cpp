@@ -14,6 +14,7 @@
 #include "interrupt.hpp"
 #include "json.hpp"
 #include "lab/contexts.hpp"
+#include "report_folder.hpp"
 #include "session.hpp"
 
 namespace stet::cli {
@@ -41,6 +42,7 @@ struct RaceFlags {
   lab::MemoryOptions memory;
   std::string by;
   bool by_memory = false, json = false;
+  ReportFlag report;
 };
 
 std::string field_name(const report::Column& column) {
@@ -143,28 +145,33 @@ Callbacks callbacks_of(Progress& progress) {
 
 /// Runs one experiment and prints what it found.
 template <class Callbacks, class Options, class Experiment, class ToJson, class Equal>
-int run_experiment(const Options& options, bool json, const Experiment& experiment, const ToJson& to_json,
+int run_experiment(const RaceFlags& flags, const Options& options, const Experiment& experiment, const ToJson& to_json,
                    const Equal& equal) {
+  const auto folder = ReportFolder::open(flags.report);
+  if (!folder) return report(folder.error());
   Progress progress("race");
   const auto result = experiment(options, callbacks_of<Callbacks>(progress));
   progress.clear();
   if (!result) return report(result.error());
   report::Report page = report_of(*result);
   page.json = dump(to_json(*result, page));
-  return finish(page, equal(*result), json);
+  const int code = finish(page, equal(*result), flags.json);
+  if (!folder->wanted()) return code;
+  const int written = folder->write(std::move(page), options.model, options.seed);
+  return code == kOk ? written : code;
 }
 
 int run_race(const RaceFlags& flags) {
   catch_interrupts();
   if (flags.by_memory) {
-    return run_experiment<lab::ContextCallbacks>(flags.memory, flags.json, lab::memory_of_forms, memory_json,
+    return run_experiment<lab::ContextCallbacks>(flags, flags.memory, lab::memory_of_forms, memory_json,
                                                  [](const auto& memory) { return memory.different == 0; });
   }
   if (!flags.by.empty()) {
-    return run_experiment<lab::ContextCallbacks>(flags.contexts, flags.json, lab::by_context, contexts_json,
+    return run_experiment<lab::ContextCallbacks>(flags, flags.contexts, lab::by_context, contexts_json,
                                                  [](const auto& contexts) { return contexts.different == 0; });
   }
-  return run_experiment<lab::RaceCallbacks>(flags.race, flags.json, lab::race, race_json,
+  return run_experiment<lab::RaceCallbacks>(flags, flags.race, lab::race, race_json,
                                             [](const auto& race) { return race.equal(); });
 }
 
@@ -271,6 +278,7 @@ void add_race(CLI::App& app, Run& run) {
                             {"a whole number from 0 that fits 64 bits", [](std::uint64_t) { return true; }},
                             "Of the random token ids (default: 0)");
   sub->add_flag("--json", flags->json, "One JSON object instead of tables (docs/json.md)");
+  add_report_flag(*sub, flags->report, run);
   sub->callback([flags, contexts, sub, &run] {
     std::optional<DType> dtype;
     if (sub->count("--dtype") > 0) dtype = flags->model.engine.dtype;

@@ -1,6 +1,8 @@
 #include "base/memory.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -109,10 +111,10 @@ bool reset_peak_memory() {
 #if defined(__GLIBC__)
   ::malloc_trim(0);  // what was freed goes back to the system, so that it counts anew when it is taken again
 #endif
-  std::FILE* file = std::fopen("/proc/self/clear_refs", "we");
-  if (file == nullptr) return false;
-  const bool written = std::fputs("5", file) >= 0;  // proc(5): the peak is from now on
-  return std::fclose(file) == 0 && written;
+  const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);  // NOLINT(*-vararg)
+  if (fd < 0) return false;
+  const bool written = ::write(fd, "5", 1) == 1;  // proc(5): the peak is from now on
+  return ::close(fd) == 0 && written;
 }
 
 }  // namespace stet::base

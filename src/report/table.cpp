@@ -2,16 +2,11 @@
 
 #include <algorithm>
 
+#include "report/escape.hpp"
 #include "report/report.hpp"
 
 namespace stet::report {
 namespace {
-
-// Code points: UTF-8 bytes that begin one.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
 
 std::string padded(std::string_view text, std::size_t width, bool left) {
   const std::string space(width - std::min(width, width_of(text)), ' ');
