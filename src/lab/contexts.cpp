@@ -129,7 +129,7 @@ Result<void> compare_with_trained(base::ThreadPool& pool, const ContextCallbacks
   const ContextOptions& o = report.options;
   const auto trained = load(o.trained, o.dtype, callbacks);
   if (!trained) return pass(trained);
-  const auto random = load("random:" + o.trained + "/config.json", o.dtype, callbacks);
+  const auto random = load(fmt::format("random:{}/config.json", o.trained), o.dtype, callbacks);
   if (!random) return pass(random);
   Stopwatch of_trained(*trained->model, pool, o, callbacks), of_random(*random->model, pool, o, callbacks);
   for (ContextRow& row : report.rows) {

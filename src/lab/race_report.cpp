@@ -104,7 +104,7 @@ std::vector<Plot> plots_of(const RaceReport& race, Pos prompt) {
   latency.name = fmt::format("latency-{}", prompt);
   latency.title = "Without a cache each token costs more than the one before; with one they cost the same";
   latency.x.label = cumulative.x.label = "new token";
-  latency.y = {"time of the token, ms", false, false, true};
+  latency.y = {"time of the token, ms", true, false, false};
   latency.caption =
       fmt::format("Prompt of {} tokens. The first new token, which has the prompt's cost, is left out.", prompt);
   cumulative.name = fmt::format("cumulative-{}", prompt);
@@ -132,16 +132,17 @@ std::vector<Plot> plots_of(const RaceReport& race, Pos prompt) {
   return {latency, cumulative};
 }
 
+// What each cache keeps from others while the text grows: a place from the start, or pages one by one.
 Plot occupancy(const RaceReport& race, Pos prompt) {
   Plot plot;
   plot.name = fmt::format("occupancy-{}", prompt);
-  plot.title = "What of the cache is in use while the text grows";
+  plot.title = "A place is held from the start, pages are taken as the text grows";
   plot.x.label = "new token";
-  plot.y = {"bytes of the cache in use, MiB", false, false, true};
+  plot.y = {"memory that the sequence keeps from others, MiB", false, false, true};
   plot.caption =
-      "A preallocated place is the sequence's from the start; pages are taken one by one; a growing cache holds what "
-      "it "
-      "needs and, while it copies, twice that.";
+      "Held: what is reserved for the sequence. A growing cache is copied to a second place in each step, so it needs "
+      "two. "
+      "Pages: those in use, whole ones.";
   for (const Form form : {Form::growing, Form::contiguous, Form::paged}) {
     Series series;
     series.label = words_of(form, race.options);
@@ -149,8 +150,8 @@ Plot occupancy(const RaceReport& race, Pos prompt) {
     series.style = Series::Style::steps;
     const RaceRun& run = race.run_of(form, prompt);
     for (std::size_t i = 0; i < run.live_bytes.size(); ++i) {
-      series.points.emplace_back(static_cast<double>(i + 1),
-                                 static_cast<double>(run.live_bytes[i]) / (1024.0 * 1024.0));
+      const std::size_t bytes = form == Form::paged ? run.live_bytes[i] : run.cache_bytes;
+      series.points.emplace_back(static_cast<double>(i + 1), static_cast<double>(bytes) / (1024.0 * 1024.0));
     }
     plot.series.push_back(std::move(series));
   }
