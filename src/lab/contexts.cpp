@@ -47,6 +47,7 @@ class Stopwatch {
     o.max_len = context;
     o.prefill_chunk = kFillChunk;
     o.score_rows = options_.score_rows;
+    if (auto ok = engine::check_memory(options_.model, {0, 0, most_bytes(model_, o)}); !ok) return pass(ok);
     auto runner = FormRun::make(model_, pool_, o);
     if (!runner) return pass(runner);
     runner->keep_going = callbacks_.keep_going;
@@ -212,13 +213,6 @@ struct Case {
   Pos chunk = 0;
 };
 
-// The rows of scores that a step over so many tokens would hold: whole blocks as far as they are visible.
-double score_bytes(const model::Model& model, Pos rows) {
-  const auto n = static_cast<double>(rows);
-  return model.config().heads * n * (n + static_cast<double>(kernels::kSoftmaxBlock)) / 2 *
-         static_cast<double>(size_of(model.dtype()));
-}
-
 Result<MemoryRow> run_case(const model::Model& model, base::ThreadPool& pool, const MemoryOptions& o, const Case& c,
                            const ContextCallbacks& callbacks, std::vector<std::byte>& logits_out) {
   if (callbacks.on_progress) callbacks.on_progress(c.what);
@@ -226,20 +220,17 @@ Result<MemoryRow> run_case(const model::Model& model, base::ThreadPool& pool, co
   row.what = c.what;
   row.field = c.field;
   row.prefill = c.prefill;
-  if (c.form == Form::at_once || c.hold_scores) {
-    const double need = score_bytes(model, o.context) * 5 / 4;
-    const auto there = base::available_memory();
-    if (there && need > static_cast<double>(*there) * 0.9) {
-      row.skipped = fmt::format("needs {:.1f} GB, {:.1f} GB are there", need / 1e9, static_cast<double>(*there) / 1e9);
-      return row;
-    }
-  }
   FormOptions form;
   form.form = c.form;
   form.max_len = o.context;
   form.prefill_chunk = c.prefill ? c.chunk : kFillChunk;
   form.hold_scores = c.hold_scores;
   form.score_rows = o.score_rows;
+  const auto need = static_cast<double>(most_bytes(model, form));
+  if (const auto there = base::available_memory(); there && need > static_cast<double>(*there)) {
+    row.skipped = fmt::format("needs {:.1f} GB, {:.1f} GB are there", need / 1e9, static_cast<double>(*there) / 1e9);
+    return row;
+  }
   const Ids ids = random_ids(model.config(), o.context, o.seed);
   (void)base::reset_peak_memory();
   const auto before = base::peak_memory();

@@ -72,12 +72,9 @@ const char* field_of(Form form) noexcept {
   return "";
 }
 
-Result<FormRun> FormRun::make(const model::Model& model, base::ThreadPool& pool, const FormOptions& options) {
-  FormRun run;
-  run.model_ = &model;
-  run.pool_ = &pool;
-  run.options_ = options;
-  run.scores_.rows = options.form == Form::by_rows ? options.score_rows : 0;
+namespace {
+
+CacheOptions cache_options(const FormOptions& options) {
   CacheOptions cache;
   cache.max_len = options.max_len;
   cache.retain = Retain::all;
@@ -90,10 +87,47 @@ Result<FormRun> FormRun::make(const model::Model& model, base::ThreadPool& pool,
     cache.page_tokens = options.page_tokens;
     cache.shuffle = options.seed;
   }
+  return cache;
+}
+
+// Where one layer's storage serves all.
+CacheSpec cache_spec(const model::Model& model, Form form) {
   CacheSpec spec = model.cache_spec();
-  const bool one_layer = !is_cached(options.form) && all_alike(spec);
-  if (one_layer) spec.layers.resize(1);
-  auto made = make_cache(spec, cache);
+  if (!is_cached(form) && all_alike(spec)) spec.layers.resize(1);
+  return spec;
+}
+
+}  // namespace
+
+std::size_t most_bytes(const model::Model& model, const FormOptions& options) {
+  const auto plan = plan_cache(cache_spec(model, options.form), cache_options(options));
+  const bool uncached = !is_cached(options.form);
+  const Pos rows =
+      uncached || options.prefill_chunk == 0 ? options.max_len : std::min(options.prefill_chunk, options.max_len);
+  const std::size_t element = size_of(model.dtype());
+  std::size_t scores = 0;
+  if (uncached || options.hold_scores) {
+    // Visible blocks of each query, and room to grow.
+    const Pos held =
+        options.form == Form::by_rows ? std::min<Pos>(options.score_rows, options.max_len) : options.max_len;
+    const Pos seen = options.form == Form::by_rows ? options.max_len : options.max_len / 2;
+    scores = static_cast<std::size_t>(held) * static_cast<std::size_t>(seen + kernels::kSoftmaxBlock) *
+             static_cast<std::size_t>(model.config().heads) * element * 5 / 4;
+  }
+  const auto logits = static_cast<std::size_t>(uncached && options.all_logits ? rows : 1) *
+                      static_cast<std::size_t>(model.config().vocab) * element;
+  return (plan ? plan->reserved : 0) + model.workspace_bytes(static_cast<int>(rows)) + scores + logits;
+}
+
+Result<FormRun> FormRun::make(const model::Model& model, base::ThreadPool& pool, const FormOptions& options) {
+  FormRun run;
+  run.model_ = &model;
+  run.pool_ = &pool;
+  run.options_ = options;
+  run.scores_.rows = options.form == Form::by_rows ? options.score_rows : 0;
+  const CacheSpec spec = cache_spec(model, options.form);
+  const bool one_layer = spec.layers.size() < model.cache_spec().layers.size();
+  auto made = make_cache(spec, cache_options(options));
   if (!made) return pass(made);
   run.cache_ = std::move(*made);
   if (one_layer) run.cache_ = std::make_unique<OneLayerCache>(std::move(run.cache_));

@@ -74,6 +74,9 @@ class FormRun {
   int workspace_rows_ = 0;
 };
 
+/// Bytes that a form comes to at most, and a few more: asked before the work, so that it does not end in the middle.
+std::size_t most_bytes(const model::Model& model, const FormOptions& options);
+
 /// The most likely token by a row of logits; the lowest of several.
 TokenId top_token(const model::Model& model, std::span<const std::byte> logits);
 

@@ -35,7 +35,7 @@ class Racer {
   Racer(const model::Model& model, base::ThreadPool& pool, const RaceOptions& options, const RaceCallbacks& callbacks)
       : model_(model), pool_(pool), options_(options), callbacks_(callbacks) {}
 
-  Result<RaceRun> run(Form form, Pos prompt, Reference& reference) {
+  FormOptions form_options(Form form, Pos prompt) const {
     FormOptions o;
     o.form = form;
     o.max_len = prompt + options_.new_tokens;
@@ -44,6 +44,11 @@ class Racer {
     o.all_logits = options_.all_logits;
     o.page_tokens = options_.page_tokens;
     o.seed = options_.seed;
+    return o;
+  }
+
+  Result<RaceRun> run(Form form, Pos prompt, Reference& reference) {
+    const FormOptions o = form_options(form, prompt);
     (void)base::reset_peak_memory();
     auto runner = FormRun::make(model_, pool_, o);
     if (!runner) return pass(runner);
@@ -206,6 +211,12 @@ Result<RaceReport> race(const RaceOptions& options, const RaceCallbacks& callbac
   if (!loaded) return pass(loaded);
   base::ThreadPool pool(options.threads);
   Racer racer(*loaded->model, pool, report.options, callbacks);
+  for (const Pos prompt : report.options.prompts) {
+    for (const Form form : kForms) {
+      const std::size_t bytes = most_bytes(*loaded->model, racer.form_options(form, prompt));
+      if (auto ok = engine::check_memory(loaded->name, {0, 0, bytes}); !ok) return pass(ok);
+    }
+  }
   for (const Pos prompt : report.options.prompts) {
     Reference reference;
     reference.ids = random_ids(loaded->model->config(), prompt, options.seed);

@@ -29,6 +29,16 @@ Cell ms(double value) {
   return report::number(value, value < 10 ? 2 : 1);
 }
 
+// Three digits that count, and no powers of ten.
+std::string seconds(double ms) {
+  const double s = ms / 1e3;
+  return fmt::format("{:.{}f}", s, s >= 10 ? 1 : s >= 1 ? 2 : s >= 0.1 ? 3 : s >= 0.01 ? 4 : 5);
+}
+
+std::string tokens(Pos n) {
+  return fmt::format("{} token{}", n, n == 1 ? "" : "s");
+}
+
 report::Table table_of(const RaceReport& race) {
   report::Table table;
   table.name = "race";
@@ -53,7 +63,7 @@ report::Table table_of(const RaceReport& race) {
       const RaceRun& run = race.run_of(form, prompt);
       table.rows.push_back(
           {report::count(prompt), Cell(words_of(form, race.options), field_of(form)),
-           Cell(fmt::format("{}{:.3f}", run.estimated ? "~" : "", run.total_ms / 1e3), fmt::format("{}", run.total_ms)),
+           Cell(fmt::format("{}{}", run.estimated ? "~" : "", seconds(run.total_ms)), fmt::format("{}", run.total_ms)),
            report::number(slowest / run.total_ms, 2), ms(run.ttft_ms()), ms(run.tpot_ms(0.5)), ms(run.tpot_ms(0.99)),
            is_cached(form) ? mib(static_cast<double>(run.cache_bytes)) : Cell(),
            mib(static_cast<double>(run.activation_bytes)),
@@ -106,14 +116,14 @@ std::vector<Plot> plots_of(const RaceReport& race, Pos prompt) {
   latency.x.label = cumulative.x.label = "new token";
   latency.y = {"time of the token, ms", true, false, false};
   latency.caption =
-      fmt::format("Prompt of {} tokens. The first new token, which has the prompt's cost, is left out.", prompt);
+      fmt::format("Prompt of {}. The first new token, which has the prompt's cost, is left out.", tokens(prompt));
   cumulative.name = fmt::format("cumulative-{}", prompt);
   cumulative.title = "The time until each token, the prompt included";
   cumulative.y = {"time since the start, s", false, false, true};
   cumulative.caption = fmt::format(
-      "Prompt of {} tokens. Curves begin at the time of the first token: the prompt costs the same with and without a "
+      "Prompt of {}. Curves begin at the time of the first token: the prompt costs the same with and without a "
       "cache.",
-      prompt);
+      tokens(prompt));
   for (const Form form : kInOrder) {
     latency.series.push_back(curve(
         form, race, prompt, [](const RaceRun& run, std::size_t i) { return i == 0 ? std::nan("") : run.step_ms[i]; }));
