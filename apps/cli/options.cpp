@@ -137,6 +137,10 @@ void add_layout_flags(CLI::App& app, EngineOptions& engine) {
                         "Where keys and values are kept: room for each sequence, a copy that grows with each step, or "
                         "pages from a pool; none computes them anew for every token. Changes speed and memory, never a "
                         "bit (default: contiguous)");
+  add_page_flags(app, engine);
+}
+
+void add_page_flags(CLI::App& app, EngineOptions& engine) {
   add_number<Pos>(app, "--page", engine.page_tokens,
                   {"16, 32, 64 or 128", [](Pos n) { return n == 16 || n == 32 || n == 64 || n == 128; }},
                   "With --cache paged: tokens in a page (default: 16)");

@@ -60,6 +60,7 @@ void add_model_flag(CLI::App& app, ModelFlags& flags);
 void add_dtype_flag(CLI::App& app, ModelFlags& flags);
 void add_cache_flags(CLI::App& app, ModelFlags& flags);
 void add_layout_flags(CLI::App& app, EngineOptions& engine);  // those of add_cache_flags but --kv
+void add_page_flags(CLI::App& app, EngineOptions& engine);    // those of add_layout_flags but --cache
 /// --context and --batch.
 void add_size_flags(CLI::App& app, ModelFlags& flags);
 void add_engine_flags(CLI::App& app, ModelFlags& flags);

@@ -6,20 +6,32 @@
 #include <limits>
 #include <memory>
 
+#include "bill.hpp"
 #include "commands.hpp"
 #include "console.hpp"
 #include "interrupt.hpp"
 #include "lab/plan_selftest.hpp"
-#include "session.hpp"
 
 namespace stet::cli {
 namespace {
 
+constexpr const char* kExample =
+    "Examples:\n"
+    "  stet plan --list\n"
+    "  stet plan --model llama-3-8b --context 8k,128k --batch 1,32\n"
+    "  stet plan --model llama-2-7b --context 4k --batch 8 --kv f16 --kv int8 --kv int8,int4 --fit 24GiB\n"
+    "  stet plan --model gemma-3-4b --context 1k,8k,128k --cache contiguous,paged --page 64\n"
+    "  stet plan -m gpt2/ --cache paged --kv int8 --batch 64 --json\n"
+    "  stet plan --selftest 1000\n\n"
+    "No weight is read. For a model that Stet runs the bill is binding: the cache reserves just that, and a model "
+    "that\n"
+    "does not fit is refused before anything is allocated. Contexts past the model's own are shown and marked.\n"
+    "--selftest plans random caches, makes them and compares the bytes.";
+
 struct PlanFlags {
-  ModelFlags model;
+  BillFlags bill;
   int selftest = 0;
   std::uint64_t seed = 0;
-  bool json = false;
 };
 
 Pos context_of(const ModelInfo& info, const EngineOptions& options) {
@@ -37,7 +49,7 @@ int selftest(const PlanFlags& flags) {
   if (!result) return report(result.error());
   const bool good = result->faults.empty() && result->made > 0;
   Output out(STDOUT_FILENO);
-  if (flags.json) {
+  if (flags.bill.json) {
     Json json;
     json["schema"] = kSchema;
     json["planned"] = result->planned;
@@ -55,20 +67,6 @@ int selftest(const PlanFlags& flags) {
   }
   if (!out.state() && !out.closed()) return report(out.state().error());
   return good ? kOk : kFailure;
-}
-
-int plan(const PlanFlags& flags) {
-  if (flags.selftest > 0) return selftest(flags);
-  const auto info = Engine::inspect(model_of(flags.model), flags.model.engine);
-  if (!info) return report(info.error());
-  if (flags.json) {
-    Json json = {{"schema", kSchema}, {"model", info->name}};
-    json.update(plan_json(*info, flags.model.engine));
-    return print_line(dump(json), kOk);
-  }
-  std::string text = plan_text(*info, flags.model.engine);
-  text.pop_back();
-  return print_line(std::move(text), kOk);
 }
 
 }  // namespace
@@ -121,24 +119,19 @@ Json plan_json(const ModelInfo& info, const EngineOptions& options) {
 
 void add_plan(CLI::App& app, Run& run) {
   auto flags = std::make_shared<PlanFlags>();
-  auto* sub = app.add_subcommand("plan", "The memory a model and its cache will take, and a test of such plans");
-  sub->footer(
-      "Examples:\n"
-      "  stet plan -m gpt2/ --cache paged --kv int8 --batch 64\n"
-      "  stet plan --selftest 1000\n\n"
-      "No weight is read. The plan is binding: the cache reserves just that, and a model that does not fit is refused\n"
-      "before anything is allocated. --selftest plans random caches, makes them and compares the bytes.");
-  add_model_flag(*sub, flags->model);
-  add_dtype_flag(*sub, flags->model);
-  add_cache_flags(*sub, flags->model);
-  add_size_flags(*sub, flags->model);
+  auto* sub = app.add_subcommand("plan", "The memory bill of a model: its cache at every context, beside its weights");
+  sub->footer(kExample);
+  add_bill_flags(*sub, flags->bill);
   add_number(*sub, "--selftest", flags->selftest, from_to(1, std::numeric_limits<int>::max()),
              "Instead: plan this many random caches and make those of at most 64 MiB");
   add_number<std::uint64_t>(*sub, "--seed", flags->seed,
                             {"a whole number from 0 that fits 64 bits", [](std::uint64_t) { return true; }},
                             "With --selftest: names the random caches (default: 0)");
-  sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");
-  sub->callback([flags, &run] { run = [flags] { return plan(*flags); }; });
+  sub->add_flag("--json", flags->bill.json, "One JSON object instead of text (docs/json.md)");
+  sub->callback([sub, flags, &run] {
+    flags->bill.dtype_given = sub->count("--dtype") > 0;
+    run = [flags] { return flags->selftest > 0 ? selftest(*flags) : run_bill(flags->bill); };
+  });
 }
 
 }  // namespace stet::cli
