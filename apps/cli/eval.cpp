@@ -10,6 +10,7 @@
 
 #include "commands.hpp"
 #include "console.hpp"
+#include "eval_flips.hpp"
 #include "files.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
@@ -23,19 +24,28 @@ constexpr const char* kExample =
     "  stet eval --text play.txt\n"
     "  stet eval -m gpt2/ --text book.txt --tokens 20000 --dtype int8,int4 --json\n"
     "  stet tokenize -m gpt2/ --json < book.txt > ids.json; stet eval -m gpt2/ --ids ids.json\n"
-    "  stet eval --text play.txt --kv int8 --kv int8,int4 --kv 0:int4\n\n"
+    "  stet eval --text play.txt --kv int8 --kv int8,int4 --kv 0:int4\n"
+    "  stet eval --text play.txt --flips --tokens 16 --report out\n\n"
     "Reads the text with weights of each type and compares what they predict with f32: perplexity, mean KL divergence\n"
     "(nats a position), how often the most likely token is the same, largest distance of a logit. The text is cut "
     "into\n"
     "windows; of each, all tokens but the first are predicted. f32 is always run; at most two models are in memory.\n\n"
     "With --kv the weights stay as they are, and caches are compared with one that stores the type of the arithmetic.\n"
-    "A cache that changes the most likely token at more than every tenth position (top-1 below 90 %) is warned about.";
+    "A cache that changes the most likely token at more than every tenth position (top-1 below 90 %) is warned "
+    "about.\n\n"
+    "With --flips f32 goes on from the text greedily, weights of --dtype and caches of --kv (beside f32 weights; "
+    "without\n"
+    "either flag f16, bf16, int8 and int4 of both) read what it made: how far their logits are from those of f32, the\n"
+    "first step at which their most likely token is another one, and whether cached and recomputed bits are equal.";
 
 struct EvalFlags {
   ModelFlags model;
   lab::EvalOptions options;
   std::string text_file, ids_file;
   bool dtypes_given = false;
+  bool flips = false;
+  int steps = 0;
+  ReportFlag report;
   bool json = false;
 };
 
@@ -139,12 +149,26 @@ void warn_of_poor(const lab::EvalReport& report) {
   }
 }
 
+int run_flips(const EvalFlags& flags, const lab::EvalInput& input) {
+  lab::FlipOptions options;
+  options.model = flags.options.model;
+  options.threads = flags.options.threads;
+  options.prompt = flags.options.tokens;
+  options.steps = flags.steps;
+  if (flags.dtypes_given || !flags.options.kv.empty()) {
+    options.dtypes = flags.dtypes_given ? flags.options.dtypes : std::vector<DType>();
+    options.kv = flags.options.kv;
+  }
+  return show_flips(options, input, flags.json, flags.report);
+}
+
 int run_eval(EvalFlags flags) {
   catch_interrupts();
   flags.options.model = model_of(flags.model);
   flags.options.threads = flags.model.engine.threads;
   const auto input = read_eval_input(flags);
   if (!input) return report(input.error());
+  if (flags.flips) return run_flips(flags, *input);
   Progress progress("eval");
   lab::EvalCallbacks callbacks;
   callbacks.on_progress = [&](std::string_view what) { progress.show(what); };
@@ -193,18 +217,25 @@ void add_eval(CLI::App& app, Run& run) {
       ->type_name("[LAYERS:]K[,V]")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_number(*sub, "--tokens", flags->options.tokens, from_to<std::int64_t>(2, std::int64_t{1} << 40),
-             "Tokens to read at most (default: all)");
-  add_number(*sub, "--window", flags->options.window, from_to<std::int64_t>(2, std::int64_t{1} << 40),
-             "Tokens of a window (default: the model's context)");
+             "Tokens to read at most (default: all); with --flips those of the prompt (default: as many as fit)");
+  auto* window = add_number(*sub, "--window", flags->options.window, from_to<std::int64_t>(2, std::int64_t{1} << 40),
+                            "Tokens of a window (default: the model's context)");
   constexpr int kMostThreads = 1024;
   add_number(*sub, "--threads", flags->model.engine.threads, from_to(1, kMostThreads),
              "Threads; changes speed, never a number (default: as many as this process may run on)");
+  auto* flips =
+      sub->add_flag("--flips", flags->flips, "Where each type changes a greedy token of f32, and that no cache does");
+  flips->excludes(window);
+  add_number(*sub, "--steps", flags->steps, from_to(1, 1 << 20),
+             "With --flips: greedy steps (default: 100 where they fit)")
+      ->needs(flips);
   sub->add_flag("--json", flags->json, "One JSON object instead of a table (docs/json.md)");
+  add_report_flag(*sub, flags->report, run)->needs(flips);
   sub->callback([flags, &run] {
     if (flags->text_file.empty() && flags->ids_file.empty()) {
       throw CLI::ValidationError("eval", "needs --text FILE or --ids FILE");
     }
-    if (!flags->options.kv.empty()) {
+    if (!flags->options.kv.empty() && !flags->flips) {
       if (!flags->dtypes_given) flags->options.dtypes = {DType::f32};
       if (flags->options.dtypes.size() != 1) {
         throw CLI::ValidationError("--dtype", "must be one type with --kv: caches are compared, not weights");

@@ -63,7 +63,9 @@ int ReportFolder::write(report::Report report, const std::string& model, std::op
   std::vector<std::pair<std::string, std::string>> facts = {
       {"machine", machine_words()}, {"build", build_words()}, {"model", model}};
   if (seed) facts.emplace_back("seed", fmt::format("{}", *seed));
-  facts.emplace_back("command", shell_quoted(flag_.command));
+  std::vector<std::string> command = flag_.command;
+  if (!command.empty()) command.front() = std::filesystem::path(command.front()).filename().string();
+  facts.emplace_back("command", shell_quoted(command));
   facts.emplace_back("date", now_in_words());
   report.facts.insert(report.facts.begin(), facts.begin(), facts.end());
   Progress progress("report");

@@ -33,14 +33,14 @@ report::Table table_of(const BenchReport& report) {
                    {"cache", "kv", true},
                    {"depth", "depth"},
                    {"batch", "batch"},
-                   {"tokens a second", "tok_s"},
+                   {"tokens/s", "tok_s"},
                    {"time, ms", "ms"},
                    {"bound, ms", "bound_ms"},
-                   {"of it, %", "of_bound_percent"},
+                   {"reached, %", "of_bound_percent"},
                    {"GB/s", "gb_s"},
-                   {"of, GB/s", "read_gb_s"},
+                   {"at most, GB/s", "read_gb_s"},
                    {"GFLOP/s", "gflop_s"},
-                   {"of, GFLOP/s", "peak_gflop_s"}};
+                   {"at most, GFLOP/s", "peak_gflop_s"}};
   for (const BenchRow& row : report.rows) {
     table.rows.push_back({name_of(row.at.test), name_of(row.dtype), row.kv, report::count(row.at.depth),
                           report::count(row.at.batch), report::number(row.tok_s(), 1), report::number(row.ms, 3),

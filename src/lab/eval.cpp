@@ -9,79 +9,16 @@
 #include <span>
 
 #include "base/thread_pool.hpp"
-#include "engine/cache_setup.hpp"
 #include "engine/loaded.hpp"
+#include "lab/eval_reader.hpp"
 #include "lab/eval_score.hpp"
 #include "stet/cache.hpp"
 
 namespace stet::lab {
 namespace {
 
-// Rows of a step: enough for the kernels' tiles, and of a vocabulary of 50,000 two times 13 MB of logits.
-constexpr Pos kChunk = 64;
-
-// What is compared: a model and how its cache stores.
-struct Subject {
-  const model::Model* model;
-  CacheSpec cache;
-  std::string name, kv;
-};
-
-// A subject with what a forward needs.
-class Reader {
- public:
-  static Result<Reader> make(const Subject& subject, Pos window) {
-    const model::Model& model = *subject.model;
-    Reader reader(model);
-    CacheOptions options;
-    options.max_len = window;
-    auto cache = make_cache(subject.cache, options);
-    if (!cache) return pass(cache);
-    reader.cache_ = std::move(*cache);
-    auto seq = reader.cache_->open();
-    if (!seq) return pass(seq);
-    reader.seq_ = *seq;
-    auto workspace = base::Buffer::allocate(model.workspace_bytes(static_cast<int>(kChunk)));
-    if (!workspace) return pass(workspace);
-    reader.workspace_ = std::move(*workspace);
-    auto logits = base::Buffer::allocate(static_cast<std::size_t>(kChunk) * reader.vocab() * size_of(model.dtype()));
-    if (!logits) return pass(logits);
-    reader.logits_ = std::move(*logits);
-    return reader;
-  }
-
-  Result<void> rewind() { return cache_->truncate(seq_, 0); }
-
-  // Appends the ids, at most kChunk, and keeps the logits of all of them.
-  Result<void> read(const kernels::Compute& on, std::span<const TokenId> ids) {
-    const Append append{seq_, static_cast<int>(ids.size())};
-    auto step = cache_->begin({&append, 1});
-    if (!step) return pass(step);
-    std::vector<int> rows(ids.size());
-    for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<int>(r);
-    if (auto ok = model_->forward(on, **step, ids, {rows, logits_.data()}, workspace_); !ok) return ok;
-    (*step)->commit();
-    return {};
-  }
-
-  std::vector<double> row(std::size_t r) const {
-    const std::size_t n = vocab();
-    if (model_->dtype() == DType::f64) return {logits_.as<double>() + r * n, logits_.as<double>() + (r + 1) * n};
-    return {logits_.as<float>() + r * n, logits_.as<float>() + (r + 1) * n};
-  }
-
- private:
-  explicit Reader(const model::Model& model) : model_(&model) {}
-  std::size_t vocab() const { return static_cast<std::size_t>(model_->config().vocab); }
-
-  const model::Model* model_;
-  std::unique_ptr<Cache> cache_;
-  Seq seq_;
-  base::Buffer workspace_, logits_;
-};
-
 struct Work {
-  Subject reference;
+  EvalSubject reference;
   std::span<const TokenId> ids;
   Pos window;
   base::ThreadPool* pool;
@@ -89,16 +26,17 @@ struct Work {
 };
 
 // The last token of a window is predicted but never read.
-Result<void> score_window(const Work& work, std::span<const TokenId> ids, Reader& a, Reader* b, Totals& totals) {
+Result<void> score_window(const Work& work, std::span<const TokenId> ids, EvalReader& a, EvalReader* b,
+                          Totals& totals) {
   const kernels::Compute on{work.pool, &kernels::targets().front()};
   if (auto ok = a.rewind(); !ok) return ok;
   if (b != nullptr) {
     if (auto ok = b->rewind(); !ok) return ok;
   }
   std::vector<Score> scores;
-  for (std::size_t at = 0; at + 1 < ids.size(); at += kChunk) {
+  for (std::size_t at = 0; at + 1 < ids.size(); at += kEvalChunk) {
     if (work.callbacks->keep_going && !work.callbacks->keep_going()) return fail(Code::interrupted, "interrupted");
-    const auto chunk = ids.subspan(at, std::min<std::size_t>(kChunk, ids.size() - 1 - at));
+    const auto chunk = ids.subspan(at, std::min<std::size_t>(kEvalChunk, ids.size() - 1 - at));
     if (auto ok = a.read(on, chunk); !ok) return ok;
     if (b != nullptr) {
       if (auto ok = b->read(on, chunk); !ok) return ok;
@@ -120,12 +58,12 @@ Result<void> score_window(const Work& work, std::span<const TokenId> ids, Reader
 }
 
 // `other` beside the reference; null: the reference alone.
-Result<Totals> score_all(const Work& work, const Subject* other) {
-  auto a = Reader::make(work.reference, work.window);
+Result<Totals> score_all(const Work& work, const EvalSubject* other) {
+  auto a = EvalReader::make(work.reference, work.window);
   if (!a) return pass(a);
-  std::optional<Reader> b;
+  std::optional<EvalReader> b;
   if (other != nullptr) {
-    auto made = Reader::make(*other, work.window);
+    auto made = EvalReader::make(*other, work.window);
     if (!made) return pass(made);
     b = std::move(*made);
   }
@@ -144,7 +82,7 @@ Result<Totals> score_all(const Work& work, const Subject* other) {
   return totals;
 }
 
-Result<EvalRow> row_of(const Totals& totals, const Subject& subject) {
+Result<EvalRow> row_of(const Totals& totals, const EvalSubject& subject) {
   const auto n = static_cast<double>(totals.scored);
   EvalRow row;
   row.dtype = subject.model->weights();
@@ -165,7 +103,7 @@ Result<EvalRow> row_of(const Totals& totals, const Subject& subject) {
 }
 
 // Scores `other` (null: nothing) beside the reference, whose row comes first in the report.
-Result<void> add_row(const Work& work, const Subject* other, EvalReport& report) {
+Result<void> add_row(const Work& work, const EvalSubject* other, EvalReport& report) {
   auto totals = score_all(work, other);
   if (!totals) return pass(totals);
   if (other != nullptr) {
@@ -183,36 +121,10 @@ Result<void> add_row(const Work& work, const Subject* other, EvalReport& report)
   return {};
 }
 
-Subject plain(const model::Model& model) {
-  return {&model, model.cache_spec(), name_of(model.weights()), name_of(arithmetic_of(model.weights()))};
-}
-
-Result<std::vector<TokenId>> ids_of(const EvalInput& input, const engine::Loaded& loaded) {
-  std::vector<TokenId> ids = input.ids;
-  if (input.is_text) {
-    if (!loaded.tokenizer) {
-      const std::string& why = loaded.no_tokenizer;
-      return fail(Code::unsupported,
-                  fmt::format("{} has no tokenizer to read {} with{}: give token ids (--ids)", loaded.name, input.name,
-                              why.empty() ? "" : fmt::format(" ({})", why)));
-    }
-    auto encoded = loaded.tokenizer->encode(input.text);
-    if (!encoded) return fail(encoded.error().code, fmt::format("{}: {}", input.name, encoded.error().message));
-    ids = std::move(*encoded);
-  }
-  const int vocab = loaded.model->config().vocab;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < vocab) continue;
-    return fail(Code::invalid_argument, fmt::format("{}: token {} has id {}, which is not in the vocabulary of {}",
-                                                    input.name, i + 1, ids[i], vocab));
-  }
-  return ids;
-}
-
 // The tokens that are read and the windows they are read in.
 Result<std::vector<TokenId>> plan_windows(const EvalOptions& options, const EvalInput& input,
                                           const engine::Loaded& loaded, EvalReport& report) {
-  auto ids = ids_of(input, loaded);
+  auto ids = eval_ids(input, loaded);
   if (!ids) return pass(ids);
   if (options.tokens > 0 && static_cast<Pos>(ids->size()) > options.tokens)
     ids->resize(static_cast<std::size_t>(options.tokens));
@@ -234,13 +146,9 @@ Result<std::vector<TokenId>> plan_windows(const EvalOptions& options, const Eval
 // The same model on caches of each codec.
 Result<void> compare_codecs(const Work& work, std::span<const KvCodecs> all, EvalReport& report) {
   for (const KvCodecs& kv : all) {
-    EngineOptions choice;
-    choice.kv = {kv};
-    auto spec = engine::with_choices(work.reference.cache, choice);
-    if (!spec) return pass(spec);
-    const Subject other{work.reference.model, std::move(*spec), "cache in " + engine::words_of(kv),
-                        engine::words_of(kv)};
-    if (auto ok = add_row(work, &other, report); !ok) return ok;
+    const auto other = eval_subject(*work.reference.model, kv);
+    if (!other) return pass(other);
+    if (auto ok = add_row(work, &*other, report); !ok) return ok;
   }
   return {};
 }
@@ -266,7 +174,7 @@ Result<EvalReport> evaluate(const EvalOptions& options, const EvalInput& input, 
   auto ids = plan_windows(options, input, *reference, report);
   if (!ids) return pass(ids);
   base::ThreadPool pool(options.threads > 0 ? options.threads : base::available_cpus());
-  const Work work{plain(*reference->model), *ids, std::min(report.window, report.tokens), &pool, &callbacks};
+  const Work work{eval_subject(*reference->model), *ids, std::min(report.window, report.tokens), &pool, &callbacks};
   report.rows.resize(1);
   if (!options.kv.empty()) {
     if (auto ok = compare_codecs(work, options.kv, report); !ok) return pass(ok);
@@ -276,7 +184,7 @@ Result<EvalReport> evaluate(const EvalOptions& options, const EvalInput& input, 
     if (dtype == DType::f32) continue;
     auto other = load(dtype);
     if (!other) return pass(other);
-    const Subject subject = plain(*other->model);
+    const EvalSubject subject = eval_subject(*other->model);
     if (auto ok = add_row(work, &subject, report); !ok) return pass(ok);
   }
   if (report.rows.size() == 1) {

@@ -58,9 +58,9 @@ class Page {
   void paragraph(std::string_view text, std::string_view kind = {}) {
     if (text.empty()) return;
     if (kind.empty()) {
-      add("<p>{}</p>\n", html_of(text));
+      add("<p>{}</p>\n", html_of(text, true));
     } else {
-      add("<p class=\"{}\">{}</p>\n", kind, html_of(text));
+      add("<p class=\"{}\">{}</p>\n", kind, html_of(text, true));
     }
   }
 
@@ -123,7 +123,7 @@ class Page {
                              lost == 1 ? "point is" : "points are",
                              plot.x.log || plot.y.log ? ", or not above 0 on a logarithmic axis" : "");
     }
-    if (!caption.empty()) add("<figcaption>{}</figcaption>\n", html_of(caption));
+    if (!caption.empty()) add("<figcaption>{}</figcaption>\n", html_of(caption, true));
     const std::string name = html_of(plot.name);
     add("<p class=\"files\">");
     if (picture != pictures_.end()) add("<a href=\"{0}.svg\">{0}.svg</a> · <a href=\"{0}.png\">{0}.png</a> · ", name);

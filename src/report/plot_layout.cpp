@@ -37,16 +37,14 @@ std::vector<Curve> curves_of(const Plot& plot) {
 
 void set_scales(const Plot& plot, Layout& layout) {
   std::vector<double> xs, ys;
-  bool marks_alone = false;
   for (const Curve& curve : layout.curves) {
-    marks_alone = marks_alone || curve.series->style == Series::Style::points;
     for (const auto& [x, y] : curve.points) {
       xs.push_back(x);
       ys.push_back(y);
     }
   }
   for (const Mark& mark : plot.marks) xs.push_back(mark.x);
-  layout.x = scale_of(plot.x, xs, marks_alone ? Room::above_and_below : Room::none);
+  layout.x = scale_of(plot.x, xs, Room::none);
   layout.y = scale_of(plot.y, ys, Room::above_and_below);
 }
 

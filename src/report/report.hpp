@@ -42,7 +42,8 @@ struct Table {
   std::string note;                     // below it; may be empty
 };
 
-/// Aligned columns for a terminal: title, header, rows, note, a line feed behind each. Widths count code points.
+/// Aligned columns for a terminal: title, header, rows, note, a line feed behind each. Widths count code points; the
+/// note is broken into lines as long as the table's, or 100.
 std::string text_of(const Table& table);
 /// RFC 4180, the fields' names first.
 std::string csv_of(const Table& table);
@@ -114,9 +115,10 @@ class Folder {
     std::string no_plots;            // why there are none: gnuplot is missing, or what it said; empty: there are
   };
 
-  /// NAME.csv for each table, report.json, NAME.svg and NAME.png for each plot (by gnuplot), and report.html, which
-  /// holds all of it and loads nothing. Without gnuplot the page shows the numbers that would have been plotted.
-  /// Code::interrupted when `keep_going` answers false; then there is no report.html.
+  /// NAME.csv for each table, NAME.data.csv for each plot, report.json, NAME.svg and NAME.png for each plot (by
+  /// gnuplot), and report.html, which holds all of it and loads nothing. Code::invalid_argument for a name that is not
+  /// of letters, digits, - and _, or that two tables or two plots have. Without gnuplot the page shows the numbers that
+  /// would have been plotted. Code::interrupted when `keep_going` answers false; then there is no report.html.
   Result<Written> write(const Report& report, const std::function<bool()>& keep_going = {}) const;
 
  private:

@@ -30,5 +30,24 @@ TEST(Table, CsvHasWholeValuesAndQuotesWhatNeedsIt) {
             "none,\r\n");
 }
 
+TEST(Table, LongNotesAreBrokenAtSpaces) {
+  Table table = small();
+  table.note = "First line.\n";
+  for (int i = 0; i < 30; ++i) table.note += "word " + std::string(i == 7 ? 200 : 4, 'x') + ' ';
+  const std::string text = text_of(table);
+  const std::string note = text.substr(text.find("First"));
+  EXPECT_TRUE(note.starts_with("First line.\nword xxxx word"));
+  std::string joined, line;
+  for (const char c : note) {
+    line += c;
+    if (c != '\n') continue;
+    EXPECT_TRUE(line.size() <= 101 || line == std::string(200, 'x') + '\n') << line;
+    joined += line.substr(0, line.size() - 1) + ' ';
+    line.clear();
+  }
+  EXPECT_EQ(line, "");
+  EXPECT_EQ(joined, "First line. " + table.note.substr(table.note.find('\n') + 1));
+}
+
 }  // namespace
 }  // namespace stet::report
