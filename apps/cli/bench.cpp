@@ -180,21 +180,6 @@ int bench(const BenchFlags& flags) {
   return faults.empty() ? kOk : kFailure;
 }
 
-/// Calls add(item) for the items of a list separated by commas; a usage error if it refuses one.
-CLI::Option* add_list(CLI::App& app, const std::string& name, const std::string& words, const std::string& help,
-                      const std::function<void()>& clear, const std::function<bool(std::string_view)>& add) {
-  auto set = [=, label = name.substr(name.rfind(',') + 1)](const std::string& text) {
-    clear();
-    for (std::size_t at = 0; at <= text.size();) {
-      const auto end = std::min(text.find(',', at), text.size());
-      const std::string item = text.substr(at, end - at);
-      if (!add(item)) throw CLI::ValidationError(label, fmt::format("must be {}, not '{}'", words, item));
-      at = end + 1;
-    }
-  };
-  return add_text(app, name, set, help)->type_name("LIST");
-}
-
 std::optional<lab::BenchTest> parse_test(std::string_view text) {
   lab::BenchTest test;
   if (text.starts_with("tg")) {

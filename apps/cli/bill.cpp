@@ -25,21 +25,6 @@ constexpr int kMostBatch = 65536;
 
 // ---------------------------------------------------------------- lists
 
-/// Calls add(item) for the items of a list; a usage error if it refuses one. Given twice a flag counts anew.
-CLI::Option* add_list(CLI::App& app, const std::string& name, const std::string& words, const std::string& help,
-                      const std::function<void()>& clear, const std::function<bool(std::string_view)>& add) {
-  auto set = [=](const std::string& text) {
-    clear();
-    for (std::size_t at = 0; at <= text.size();) {
-      const auto end = std::min(text.find(',', at), text.size());
-      const std::string item = text.substr(at, end - at);
-      if (!add(item)) throw CLI::ValidationError(name, fmt::format("must be {}, not '{}'", words, item));
-      at = end + 1;
-    }
-  };
-  return add_text(app, name, set, help)->type_name("LIST");
-}
-
 /// "8192", "8k", "1M"; none when it is no number of tokens or out of range.
 std::optional<Pos> parse_tokens(std::string_view text) {
   Pos unit = 1;

@@ -44,6 +44,20 @@ CLI::Option* add_text(CLI::App& app, const std::string& name, std::function<void
   return app.add_option(name, callback, help)->type_name("TEXT");
 }
 
+CLI::Option* add_list(CLI::App& app, const std::string& name, const std::string& words, const std::string& help,
+                      const std::function<void()>& clear, const std::function<bool(std::string_view)>& add) {
+  auto set = [=, label = name.substr(name.rfind(',') + 1)](const std::string& text) {
+    clear();
+    for (std::size_t at = 0; at <= text.size();) {
+      const auto end = std::min(text.find(',', at), text.size());
+      const std::string item = text.substr(at, end - at);
+      if (!add(item)) throw CLI::ValidationError(label, fmt::format("must be {}, not '{}'", words, item));
+      at = end + 1;
+    }
+  };
+  return add_text(app, name, set, help)->type_name("LIST");
+}
+
 template <class T>
 Rule<T> from_to(T low, T high) {
   const auto words = high == std::numeric_limits<T>::max()

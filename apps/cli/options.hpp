@@ -27,6 +27,11 @@ std::string file_named(const char* flag, std::string file);
 CLI::Option* add_text(CLI::App& app, const std::string& name, std::function<void(std::string)> set,
                       const std::string& help);
 
+/// A flag that takes a list with commas between: calls clear() and then add(item) for each; a usage error that says
+/// "must be WORDS" if it refuses one. Given twice, the last list counts.
+CLI::Option* add_list(CLI::App& app, const std::string& name, const std::string& words, const std::string& help,
+                      const std::function<void()>& clear, const std::function<bool(std::string_view)>& add);
+
 /// Which numbers a flag takes; `words` says so in the error: "--top-p: must be WORDS, not '2'".
 template <class T>
 struct Rule {
