@@ -325,6 +325,8 @@ void add_bill_flags(CLI::App& app, BillFlags& flags) {
 
 int run_bill(const BillFlags& flags) {
   if (flags.list) return print_presets(flags.json);
+  const auto folder = ReportFolder::open(flags.report);
+  if (!folder) return report(folder.error());
   const std::string name = without_config(model_of(flags.model));
   const auto model = find_model(name, flags.model.engine, flags.dtype_given);
   if (!model) return report(model.error());
@@ -346,14 +348,16 @@ int run_bill(const BillFlags& flags) {
     if (!inspected) return report(inspected.error());
     info = std::move(*inspected);
   }
-  if (flags.json) {
-    Json json = {{"schema", kSchema}, {"model", model->shape.name}};
-    if (info) json.update(plan_json(*info, engine));
-    add_bill_json(json, *bill, options.page_tokens);
-    return print_line(dump(json), kOk);
-  }
+  Json json = {{"schema", kSchema}, {"model", model->shape.name}};
+  if (info) json.update(plan_json(*info, engine));
+  add_bill_json(json, *bill, options.page_tokens);
   const bool one = info && bill->rows.size() == 1;
-  return print((one ? plan_text(*info, engine) + '\n' : std::string()) + bill_text(*bill));
+  const std::string text =
+      flags.json ? dump(json) + '\n' : (one ? plan_text(*info, engine) + '\n' : std::string()) + bill_text(*bill);
+  if (const int code = print(text); code != kOk || !folder->wanted()) return code;
+  auto page = lab::report_of(*bill);
+  page.json = dump(json);
+  return folder->write(std::move(page), model->shape.name);
 }
 
 }  // namespace stet::cli

@@ -3,6 +3,7 @@
 
 #include "lab/bill.hpp"
 #include "options.hpp"
+#include "report_folder.hpp"
 
 namespace stet::cli {
 
@@ -11,6 +12,7 @@ struct BillFlags {
   lab::BillOptions options;
   bool dtype_given = false, kv_given = false;
   bool list = false, json = false;
+  ReportFlag report;
 };
 
 /// --model, --dtype, --cache, --page, --pool, --window, --kv, --context, --batch, --fit, --list.

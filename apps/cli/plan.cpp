@@ -127,9 +127,13 @@ void add_plan(CLI::App& app, Run& run) {
   add_number<std::uint64_t>(*sub, "--seed", flags->seed,
                             {"a whole number from 0 that fits 64 bits", [](std::uint64_t) { return true; }},
                             "With --selftest: names the random caches (default: 0)");
+  add_report_flag(*sub, flags->bill.report, run);
   sub->add_flag("--json", flags->bill.json, "One JSON object instead of text (docs/json.md)");
   sub->callback([sub, flags, &run] {
     flags->bill.dtype_given = sub->count("--dtype") > 0;
+    if (!flags->bill.report.folder.empty() && (flags->selftest > 0 || flags->bill.list)) {
+      throw CLI::ValidationError("--report", "goes with a bill, not with --selftest or --list");
+    }
     run = [flags] { return flags->selftest > 0 ? selftest(*flags) : run_bill(flags->bill); };
   });
 }
