@@ -45,10 +45,6 @@ struct RaceFlags {
   ReportFlag report;
 };
 
-std::string field_name(const report::Column& column) {
-  return column.field;
-}
-
 /// A table as a list of objects: numbers as numbers, what there is not as null.
 Json rows_json(const report::Table& table) {
   Json rows = Json::array();
@@ -58,7 +54,7 @@ Json rows_json(const report::Table& table) {
       const std::string& text = row[i].exact;
       double value = 0;
       std::int64_t whole = 0;
-      Json& to = object[field_name(table.columns[i])];
+      Json& to = object[table.columns[i].field];
       if (text.empty()) {
         to = nullptr;
       } else if (parse_number(text, whole)) {
@@ -84,8 +80,10 @@ Json race_json(const lab::RaceReport& race, const report::Report& page) {
   json["every"] = race.options.every;
   json["equal"] = race.equal();
   json["rows"] = rows_json(page.sections.front().tables.front());
+  const Json memory = rows_json(page.sections.front().tables.back());
   for (std::size_t i = 0; i < json["rows"].size(); ++i) {
     Json& row = json["rows"][i];
+    row.update(memory[i]);
     for (const lab::RaceRun& run : race.runs) {
       if (row["form"] != field_of(run.form) || row["prompt"] != run.prompt) continue;
       row["estimated"] = run.estimated;

@@ -84,8 +84,9 @@ report::Table steps_table(const ContextReport& report) {
     }
     table.rows.push_back(std::move(cells));
   }
-  table.note = "The context counts the new token. Speed-up: rows of scores over cached, and what counting says.";
-  if (published) table.note += " Published: NumPy in float64 on a laptop.";
+  table.note =
+      "The context counts the new token. Speed-up: rows of scores over cached, and what counting\nmultiply-adds says.";
+  if (published) table.note += "\nPublished: NumPy in float64 on a laptop.";
   return table;
 }
 
@@ -102,7 +103,7 @@ report::Table split_table(const ContextReport& report) {
                           Cell(fmt::format("{:.0f} %", 100 * row.split.attention / row.cached_ms),
                                fmt::format("{}", row.split.attention / row.cached_ms))});
   }
-  table.note = "Attention includes storing keys and values; the rest is norms, activations, embedding, bookkeeping.";
+  table.note = "Attention includes storing keys and values; the rest is norms, activations, embedding,\nbookkeeping.";
   return table;
 }
 
@@ -218,8 +219,10 @@ report::Report report_of(const MemoryReport& memory) {
     table.rows.push_back(std::move(cells));
   }
   table.note =
-      "Scores are held as far as they are visible, in blocks of 512 positions, which is about half of a square; "
-      "the results of blocks until they are merged count with them.";
+      "Scores are held as far as they are visible, in blocks of 512 positions: about half of a\nsquare. The results of "
+      "blocks until they are merged count with them.";
+  "
+  "the results of blocks until they are merged count with them.";
   report::Report report;
   report.title = "stet race --memory";
   report.summary = fmt::format(

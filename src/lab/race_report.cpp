@@ -39,47 +39,68 @@ std::string tokens(Pos n) {
   return fmt::format("{} token{}", n, n == 1 ? "" : "s");
 }
 
-report::Table table_of(const RaceReport& race) {
+// A table with a row for each prompt and form: what these are, then the cells of `rest`.
+template <class F>
+report::Table table_of(const RaceReport& race, const char* name, const std::vector<report::Column>& columns,
+                       const F& rest) {
   report::Table table;
-  table.name = "race";
+  table.name = name;
+  table.columns = {{"prompt", "prompt"}, {"how", "form", true}};
+  table.columns.insert(table.columns.end(), columns.begin(), columns.end());
+  for (const Pos prompt : race.options.prompts) {
+    for (const Form form : kInOrder) {
+      const RaceRun& run = race.run_of(form, prompt);
+      std::vector<Cell> cells = {report::count(prompt), Cell(words_of(form, race.options), field_of(form))};
+      for (Cell& cell : rest(run)) cells.push_back(std::move(cell));
+      table.rows.push_back(std::move(cells));
+    }
+  }
+  return table;
+}
+
+report::Table times(const RaceReport& race) {
+  const std::vector<report::Column> columns = {{"total, s", "total_ms"},
+                                               {"speed-up", "speed_up"},
+                                               {"TTFT, ms", "ttft_ms"},
+                                               {"TPOT, ms", "tpot_ms"},
+                                               {"p99, ms", "tpot_p99_ms"}};
+  report::Table table = table_of(race, "race", columns, [&](const RaceRun& run) {
+    const double slowest = race.run_of(Form::at_once, run.prompt).total_ms;
+    return std::vector<Cell>{
+        Cell(fmt::format("{}{}", run.estimated ? "~" : "", seconds(run.total_ms)), fmt::format("{}", run.total_ms)),
+        report::number(slowest / run.total_ms, 2), ms(run.ttft_ms()), ms(run.tpot_ms(0.5)), ms(run.tpot_ms(0.99))};
+  });
   table.title = fmt::format("{} in {}, {} thread{}, seed {}; {} new tokens", race.options.model,
                             stet::name_of(race.options.dtype), race.options.threads,
                             race.options.threads == 1 ? "" : "s", race.options.seed, race.options.new_tokens);
-  table.columns = {{"prompt", "prompt"},
-                   {"how", "form", true},
-                   {"total, s", "total_ms"},
-                   {"speed-up", "speed_up"},
-                   {"TTFT, ms", "ttft_ms"},
-                   {"TPOT, ms", "tpot_ms"},
-                   {"p99", "tpot_p99_ms"},
-                   {"cache, MiB", "cache_bytes"},
-                   {"activations", "activation_bytes"},
-                   {"process", "process_peak_bytes"},
-                   {"copied", "copied_bytes"},
-                   {"by formula", "copied_formula_bytes"}};
-  for (const Pos prompt : race.options.prompts) {
-    const double slowest = race.run_of(Form::at_once, prompt).total_ms;
-    for (const Form form : kInOrder) {
-      const RaceRun& run = race.run_of(form, prompt);
-      table.rows.push_back(
-          {report::count(prompt), Cell(words_of(form, race.options), field_of(form)),
-           Cell(fmt::format("{}{}", run.estimated ? "~" : "", seconds(run.total_ms)), fmt::format("{}", run.total_ms)),
-           report::number(slowest / run.total_ms, 2), ms(run.ttft_ms()), ms(run.tpot_ms(0.5)), ms(run.tpot_ms(0.99)),
-           is_cached(form) ? mib(static_cast<double>(run.cache_bytes)) : Cell(),
-           mib(static_cast<double>(run.activation_bytes)),
-           run.process_peak ? mib(static_cast<double>(*run.process_peak)) : Cell(),
-           form == Form::growing ? mib(static_cast<double>(run.copied)) : Cell(),
-           form == Form::growing ? mib(run.copied_formula) : Cell()});
-    }
-  }
   table.note =
-      "Total and speed-up include the prompt; TTFT is the time to the first token, TPOT the median of each that "
-      "follows. "
-      "Memory in MiB at its peak; the process has the weights too. Copied: bytes/token x (n1^2 - n0^2) / 2.";
+      "Total and speed-up include the prompt; TTFT is the time to the first token, TPOT the\n"
+      "median of each that follows.";
   if (race.options.every > 1) {
-    table.note += fmt::format(" ~: without a cache each {}th step was measured, the others lie on lines between.",
+    table.note += fmt::format("\n~: without a cache each {}th step was measured, the others lie on lines between.",
                               race.options.every);
   }
+  return table;
+}
+
+report::Table memory(const RaceReport& race) {
+  const std::vector<report::Column> columns = {{"cache", "cache_bytes"},
+                                               {"activations", "activation_bytes"},
+                                               {"process", "process_peak_bytes"},
+                                               {"copied", "copied_bytes"},
+                                               {"by formula", "copied_formula_bytes"}};
+  report::Table table = table_of(race, "memory", columns, [&](const RaceRun& run) {
+    const bool growing = run.form == Form::growing;
+    return std::vector<Cell>{is_cached(run.form) ? mib(static_cast<double>(run.cache_bytes)) : Cell(),
+                             mib(static_cast<double>(run.activation_bytes)),
+                             run.process_peak ? mib(static_cast<double>(*run.process_peak)) : Cell(),
+                             growing ? mib(static_cast<double>(run.copied)) : Cell(),
+                             growing ? mib(run.copied_formula) : Cell()};
+  });
+  table.title = "Memory at its peak, MiB";
+  table.note =
+      "The process has the weights too. Copied in all: whole cells of 16 tokens, by formula\n"
+      "bytes/token x (n1^2 - n0^2) / 2.";
   return table;
 }
 
@@ -198,12 +219,11 @@ report::Report report_of(const RaceReport& race) {
   const Pos longest = *std::max_element(race.options.prompts.begin(), race.options.prompts.end());
   const RaceRun &slow = race.run_of(Form::at_once, longest), &fast = race.run_of(Form::contiguous, longest);
   report.summary = fmt::format(
-      "Behind a prompt of {} tokens, {} new ones take {}{:.2f} s without a cache and {:.2f} s with one that is there "
-      "from "
-      "the start: {:.1f} times. {}",
-      longest, race.options.new_tokens, slow.estimated ? "about " : "", slow.total_ms / 1e3, fast.total_ms / 1e3,
-      slow.total_ms / fast.total_ms, verdict(race));
-  report::Section table{"The race", {}, {}, {table_of(race)}, {}};
+      "Behind a prompt of {}, {} new ones take {}{} s without a cache and {} s with one that is there from the start: "
+      "{:.1f} times. {}",
+      tokens(longest), race.options.new_tokens, slow.estimated ? "about " : "", seconds(slow.total_ms),
+      seconds(fast.total_ms), slow.total_ms / fast.total_ms, verdict(race));
+  report::Section table{"The race", {}, {}, {times(race), memory(race)}, {}};
   if (!race.why_smaller.empty()) table.paragraphs.push_back(race.why_smaller);
   report.sections.push_back(std::move(table));
   if (race.options.prompts.size() > 1) report.sections.push_back({"By prompt", {}, {speed_up(race)}, {}, {}});
