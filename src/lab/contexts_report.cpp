@@ -221,8 +221,6 @@ report::Report report_of(const MemoryReport& memory) {
   table.note =
       "Scores are held as far as they are visible, in blocks of 512 positions: about half of a\nsquare. The results of "
       "blocks until they are merged count with them.";
-  "
-  "the results of blocks until they are merged count with them.";
   report::Report report;
   report.title = "stet race --memory";
   report.summary = fmt::format(
