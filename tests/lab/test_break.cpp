@@ -1,0 +1,105 @@
+// Every bug must be seen where it is, and nothing where it is not.
+#include "lab/break.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "lab/bugs.hpp"
+
+namespace stet::lab {
+namespace {
+
+const std::string kTrained = STET_SOURCE_DIR "/models/shakespeare-char";
+const std::string kSmall = "random:char,layers=2,width=32,heads=4,ctx=80";
+
+BreakOptions options(const std::string& model, std::vector<std::string> bugs = {}) {
+  BreakOptions o;
+  o.model = model;
+  o.learned = kSmall;
+  o.bugs = std::move(bugs);
+  return o;
+}
+
+BugReport shown(const std::string& model, const std::string& bug) {
+  auto report = break_model(options(model, {bug}), {});
+  EXPECT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->bugs.size(), 1U);
+  return report->bugs.front();
+}
+
+double signature(const BugReport& bug, const std::string& field) {
+  for (const Signature& one : bug.signature) {
+    if (one.field == field) return one.value;
+  }
+  ADD_FAILURE() << bug.name << " has no " << field;
+  return NAN;
+}
+
+class Breaks : public testing::TestWithParam<std::tuple<std::string, DType>> {};
+
+TEST_P(Breaks, EveryBugShowsSleepsAndIsCaught) {
+  BreakOptions o = options(std::get<0>(GetParam()));
+  o.dtype = std::get<1>(GetParam());
+  const auto report = break_model(o, {});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->caught);
+  EXPECT_EQ(report->bugs.size(), bug_names().size());
+  for (const BugReport& bug : report->bugs) {
+    EXPECT_TRUE(bug.caught()) << bug.name << ": " << bug.with.differing << " with, " << bug.without.differing
+                              << " without; " << bug.with.note << bug.without.note;
+    EXPECT_TRUE(bug.sleeps()) << bug.name;
+    ASSERT_TRUE(bug.first_logit) << bug.name;
+    // Before it shows not a bit is other, and where it shows one is.
+    for (int t = 1; t < *bug.first_logit; ++t) EXPECT_EQ(bug.distance[static_cast<std::size_t>(t - 1)], 0) << bug.name;
+    EXPECT_GT(bug.distance[static_cast<std::size_t>(*bug.first_logit - 1)], 0) << bug.name;
+    if (bug.first_token) {
+      EXPECT_GE(*bug.first_token, *bug.first_logit) << bug.name;
+      const auto at = static_cast<std::size_t>(*bug.first_token - 1);
+      EXPECT_NE(bug.ids_before[at], bug.ids_after[at]) << bug.name;
+      EXPECT_TRUE(
+          std::equal(bug.ids_before.begin(), bug.ids_before.begin() + *bug.first_token - 1, bug.ids_after.begin()))
+          << bug.name;
+    } else {
+      EXPECT_EQ(bug.ids_before, bug.ids_after) << bug.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Breaks,
+                         testing::Combine(testing::Values(kTrained, kSmall, "random:llama-tiny",
+                                                          STET_SOURCE_DIR "/tests/golden/mistral-window",
+                                                          STET_SOURCE_DIR "/tests/golden/plain"),
+                                          testing::Values(DType::f32, DType::f64)),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param);
+                           name = name.substr(name.find_last_of("/:") + 1);
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name + "_" + name_of(std::get<1>(info.param));
+                         });
+
+// The published signature: 64 of 65 keys are ignored, and what is left is the first value, exactly.
+TEST(Break, UnderASquareMaskOnlyTheFirstValueIsLeft) {
+  for (const std::string& model : {kTrained, std::string("random:llama-tiny")}) {
+    const BugReport bug = shown(model, "square-mask");
+    EXPECT_EQ(signature(bug, "wrong_to_first_value"), 0) << model;
+    EXPECT_GT(signature(bug, "right_to_first_value"), 0.1) << model;
+    EXPECT_GT(signature(bug, "right_to_wrong"), 0.1) << model;
+    EXPECT_EQ(signature(bug, "keys"), 65) << model;
+    EXPECT_EQ(signature(bug, "keys_ignored"), 64) << model;
+  }
+}
+
+TEST(Break, RepetitionIsTheShareOfFourGramsSeenBefore) {
+  EXPECT_EQ(repetition({}), 0);
+  EXPECT_EQ(repetition({1, 1, 1, 1}), 0);
+  EXPECT_EQ(repetition({1, 1, 1, 1, 1}), 0.5);
+  EXPECT_EQ(repetition({1, 2, 3, 4, 5, 6, 7}), 0);
+  EXPECT_EQ(repetition({1, 2, 3, 4, 1, 2, 3, 4}), 0.2);
+}
+
+}  // namespace
+}  // namespace stet::lab
