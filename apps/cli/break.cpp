@@ -48,7 +48,7 @@ Json bug_json(const lab::BugReport& bug) {
                {"cure", bug.cure},
                {"model", bug.model},
                {"stand_in", bug.stand_in},
-               {"prompt_tokens", bug.prompt},
+               {"prompt_ids", bug.prompt},
                {"first_logit", or_null(bug.first_logit)},
                {"first_token", or_null(bug.first_token)},
                {"agreeing", bug.agreeing},

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "lab/bugs.hpp"
 
@@ -68,30 +67,13 @@ Result<Subject> subject_of(const engine::Loaded& loaded, const BreakOptions& opt
   return subject;
 }
 
-template <class T>
-double largest_distance(const std::byte* a, const std::byte* b, std::size_t n) {
-  double largest = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    T x, y;
-    std::memcpy(&x, a + i * sizeof x, sizeof x);
-    std::memcpy(&y, b + i * sizeof y, sizeof y);
-    if (!std::isfinite(x) || !std::isfinite(y)) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, std::abs(static_cast<double>(x) - static_cast<double>(y)));
-  }
-  return largest;
-}
-
 // Both of one sequence and over the same text.
 void compare(const model::Model& model, const Played& right, const Played& wrong, BugReport& report) {
-  const auto vocab = static_cast<std::size_t>(model.config().vocab);
-  const std::size_t bytes = vocab * size_of(model.dtype());
-  const auto& a = right.logits.back();
-  const auto& b = wrong.logits.back();
-  for (std::size_t t = 0; (t + 1) * bytes <= a.size(); ++t) {
-    const std::byte *x = a.data() + t * bytes, *y = b.data() + t * bytes;
-    report.distance.push_back(model.dtype() == DType::f64 ? largest_distance<double>(x, y, vocab)
-                                                          : largest_distance<float>(x, y, vocab));
-    const bool same = std::memcmp(x, y, bytes) == 0;
+  report.distance = distances(model, right, wrong);
+  const std::size_t bytes = static_cast<std::size_t>(model.config().vocab) * size_of(model.dtype());
+  for (std::size_t t = 0; t < report.distance.size(); ++t) {
+    const bool same =
+        std::memcmp(right.logits.back().data() + t * bytes, wrong.logits.back().data() + t * bytes, bytes) == 0;
     if (!same && !report.first_logit) report.first_logit = static_cast<int>(t) + 1;
     if (!report.first_logit) continue;
     ++report.asked;
@@ -116,7 +98,8 @@ Result<void> show_texts(const Bug& bug, const Subject& subject, BugReport& repor
   auto after = play(model, wrong, subject.go);
   if (!after) return pass(after);
   compare(model, *before, *beside, report);
-  report.prompt = static_cast<Pos>(right.prompts.back().size());
+  report.prompt = right.prompts.back();
+  report.prompt_text = text_of_ids(*subject.loaded, report.prompt);
   report.ids_before = before->ids.back();
   report.ids_after = after->ids.back();
   report.text_before = text_of_ids(*subject.loaded, report.ids_before);
@@ -181,7 +164,7 @@ Result<BugReport> show(const Bug& bug, const Subject& subject, std::uint64_t see
   if (auto ok = show_asleep(bug, subject, report); !ok) return pass(ok);
   if (auto ok = show_caught(bug, subject, seed, report); !ok) return pass(ok);
   if (bug.signature) {
-    auto signature = bug.signature(subject);
+    auto signature = bug.signature(subject, report);
     if (!signature) return pass(signature);
     report.signature = std::move(*signature);
   }

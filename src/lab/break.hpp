@@ -33,9 +33,9 @@ struct Dormancy {
   bool proven() const { return compared > 0 && differing == 0; }
 };
 
-/// A number that belongs to one bug: "|wrong - v0|".
+/// A number that belongs to one bug: "|wrong - v0| = 0".
 struct Signature {
-  std::string field, words;
+  std::string field, words;  // for programs and for people
   double value = 0;
 };
 
@@ -43,10 +43,11 @@ struct BugReport {
   std::string name, what, injected, cure;
   std::string model;      // shown on
   bool stand_in = false;  // since the given model cannot have it
-  Pos prompt = 0;         // tokens
+  std::vector<TokenId> prompt;
+  std::optional<std::string> prompt_text;
   std::vector<Dormancy> dormant;
 
-  // Texts as they are made, with and without the bug; text only where there is a tokenizer.
+  // Texts as they are made, without and with the bug; text only where there is a tokenizer.
   std::vector<TokenId> ids_before, ids_after;
   std::optional<std::string> text_before, text_after;
   double repetition_before = 0, repetition_after = 0;  // share of 4-grams that the text had before

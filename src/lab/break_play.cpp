@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <set>
 
 #include "sample/sampler.hpp"
@@ -132,6 +135,19 @@ class Player {
   Played played_;
 };
 
+template <class T>
+double largest_distance(const std::byte* a, const std::byte* b, std::size_t n) {
+  double largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    T x, y;
+    std::memcpy(&x, a + i * sizeof x, sizeof x);
+    std::memcpy(&y, b + i * sizeof y, sizeof y);
+    if (!std::isfinite(x) || !std::isfinite(y)) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(static_cast<double>(x) - static_cast<double>(y)));
+  }
+  return largest;
+}
+
 }  // namespace
 
 Result<Played> play(const model::Model& model, const Play& play, const KeepGoing& go, const std::vector<Ids>* forced) {
@@ -149,6 +165,18 @@ Result<Played> play(const model::Model& model, const Play& play, const KeepGoing
   if (!drive) return pass(drive);
   drive->keep_going = go;
   return Player(model, play, std::move(*drive)).run(forced);
+}
+
+std::vector<double> distances(const model::Model& model, const Played& a, const Played& b) {
+  const auto vocab = static_cast<std::size_t>(model.config().vocab);
+  const std::size_t bytes = vocab * size_of(model.dtype());
+  std::vector<double> all;
+  for (std::size_t at = 0; at + bytes <= a.logits.back().size(); at += bytes) {
+    const std::byte *x = a.logits.back().data() + at, *y = b.logits.back().data() + at;
+    all.push_back(model.dtype() == DType::f64 ? largest_distance<double>(x, y, vocab)
+                                              : largest_distance<float>(x, y, vocab));
+  }
+  return all;
 }
 
 double repetition(const Ids& ids) {

@@ -35,6 +35,10 @@ struct Played {
 Result<Played> play(const model::Model& model, const Play& play, const KeepGoing& go,
                     const std::vector<Ids>* forced = nullptr);
 
+/// Step by step the largest distance of a logit, of the last sequences of two plays of one text; infinite where a logit
+/// is not finite.
+std::vector<double> distances(const model::Model& model, const Played& a, const Played& b);
+
 /// The share of an id sequence's 4-grams that occurred before in it; 0 for fewer than two 4-grams.
 double repetition(const Ids& ids);
 

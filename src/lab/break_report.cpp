@@ -31,6 +31,17 @@ std::string shown(const std::optional<std::string>& text, const std::vector<Toke
   return text ? '"' + in_one_line(*text) + '"' : ids_text(ids);
 }
 
+std::string end_of_prompt(const BugReport& bug) {
+  constexpr std::size_t kShown = 16;
+  const std::size_t n = std::min(kShown, bug.prompt.size());
+  const std::vector<TokenId> ids(bug.prompt.end() - static_cast<std::ptrdiff_t>(n), bug.prompt.end());
+  if (!bug.prompt_text) return ids_text(ids);
+  // Of a text as many bytes as there are tokens at least, and whole characters.
+  std::size_t at = bug.prompt_text->size() - std::min(bug.prompt_text->size(), 2 * kShown);
+  while (at < bug.prompt_text->size() && (static_cast<unsigned char>((*bug.prompt_text)[at]) & 0xC0U) == 0x80U) ++at;
+  return '"' + in_one_line(bug.prompt_text->substr(at)) + '"';
+}
+
 std::string percent(double share) {
   return fmt::format("{:.0f} %", share * 100);
 }
@@ -54,7 +65,7 @@ std::string first_words(const BugReport& bug) {
 std::string signature_words(const BugReport& bug) {
   std::string text;
   for (const Signature& one : bug.signature) {
-    text += fmt::format("{}{} = {:.4g}", text.empty() ? "" : ", ", one.words, one.value);
+    text += fmt::format("{}{} = {:.4g}", text.empty() ? "" : "; ", one.words, one.value);
   }
   return text;
 }
@@ -62,8 +73,8 @@ std::string signature_words(const BugReport& bug) {
 }  // namespace
 
 std::string words_of(const BugReport& bug) {
-  std::string text = fmt::format("{}  on {}{}, behind {} tokens\n", bug.name, bug.model,
-                                 bug.stand_in ? " (it stands in: the model cannot have this bug)" : "", bug.prompt);
+  std::string text = fmt::format("{}  on {}{}\n", bug.name, bug.model,
+                                 bug.stand_in ? ", which stands in: the model cannot have this bug" : "");
   const auto line = [&](std::string_view label, const std::string& words) {
     if (!words.empty()) text += fmt::format("  {:<9} {}\n", label, words);
   };
@@ -72,6 +83,7 @@ std::string words_of(const BugReport& bug) {
   for (const Dormancy& d : bug.dormant) {
     line(d.proven() ? "sleeps" : "AWAKE", fmt::format("{} ({} of {} logits differ)", d.when, d.differing, d.compared));
   }
+  line("prompt", fmt::format("{} tokens, the last: {}", bug.prompt.size(), end_of_prompt(bug)));
   line("shows in", first_words(bug));
   line("signature", signature_words(bug));
   line("right",

@@ -63,7 +63,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // The published signature: what is left is the first value alone.
-Result<std::vector<Signature>> first_value_alone(const Subject& s) {
+Result<std::vector<Signature>> first_value_alone(const Subject& s, const BugReport&) {
   const Ids ids = s.first(s.prompt + 1);
   auto wrong = attention_of(s.model(), ids, square_mask());
   if (!wrong) return pass(wrong);
@@ -147,6 +147,23 @@ Play to_the_limit(const Subject& s) {
   return play;
 }
 
+double share(int part, int all) {
+  return all > 0 ? 100.0 * part / all : 0;
+}
+
+// How often both mean the same next token, over one text and each over its own.
+Result<std::vector<Signature>> agreement(const Subject&, const BugReport& report) {
+  const auto first = static_cast<std::size_t>(report.first_logit.value_or(1) - 1);
+  int same = 0;
+  for (std::size_t i = first; i < report.ids_before.size(); ++i) same += report.ids_before[i] == report.ids_after[i];
+  constexpr double kPublished = 10;
+  return std::vector<Signature>{
+      {"steps", "steps past the limit", static_cast<double>(report.asked)},
+      {"agreement_percent", "same next token, % of them, over the right text", share(report.agreeing, report.asked)},
+      {"apart_percent", "each over its own text", share(same, report.asked)},
+      {"published_percent", "published (another character model)", kPublished}};
+}
+
 Bug slide() {
   Bug bug;
   bug.name = "naive-slide";
@@ -169,6 +186,7 @@ Bug slide() {
   };
   bug.pair = "window: contiguous";
   bug.damage = [](Given& given) { given.wrap = naive_slide(std::max<Pos>(1, given.n() / 3)); };  // the pair's window
+  bug.signature = agreement;
   return bug;
 }
 
@@ -201,6 +219,25 @@ Bug tail() {
   return bug;
 }
 
+// Codecs with a scale, where dequantised rows stand for the stored ones on both sides: only the order of rounding is
+// then not the cache's own.
+Result<std::vector<Signature>> coarser(const Subject& s, const BugReport&) {
+  std::vector<Signature> all;
+  for (const Codec codec : {Codec::int8, Codec::int4}) {
+    const auto stored = play(s.model(), with(in(s.plain(), codec), fresh_rows(true)), s.go);
+    if (!stored) return pass(stored);
+    const auto fresh = play(s.model(), with(in(s.plain(), codec), fresh_rows()), s.go, &stored->ids);
+    if (!fresh) return pass(fresh);
+    const auto far = distances(s.model(), *stored, *fresh);
+    int same = 0;
+    for (std::size_t i = 0; i < far.size(); ++i) same += stored->ids.back()[i] == fresh->ids.back()[i];
+    const std::string name = name_of(codec);
+    all.push_back({name + "_distance", name + ": largest distance", *std::max_element(far.begin(), far.end())});
+    all.push_back({name + "_agreement_percent", "same next token, %", share(same, static_cast<int>(far.size()))});
+  }
+  return all;
+}
+
 Bug fresh() {
   Bug bug;
   bug.name = "fresh-rows";
@@ -216,6 +253,7 @@ Bug fresh() {
   };
   bug.pair = "cache: bf16, pages of 128";
   bug.damage = wrap_all(fresh_rows());
+  bug.signature = coarser;
   return bug;
 }
 

@@ -40,8 +40,8 @@ struct Bug {
   std::function<Play(const Subject&)> right, wrong;
   std::function<std::vector<Asleep>(const Subject&)> asleep;
   std::string pair;
-  std::function<void(Given&)> damage;                                       // puts the bug into the pair
-  std::function<Result<std::vector<Signature>>(const Subject&)> signature;  // may be empty
+  std::function<void(Given&)> damage;  // puts the bug into the pair
+  std::function<Result<std::vector<Signature>>(const Subject&, const BugReport&)> signature;  // may be empty
 };
 
 std::vector<Bug> all_bugs();

@@ -284,9 +284,6 @@ Wrap fresh_rows(bool stored) {
   return [stored](std::unique_ptr<Cache> cache) -> Result<std::unique_ptr<Cache>> {
     CacheSpec wide = cache->spec();
     for (LayerSpec& layer : wide.layers) {
-      if (has_scale(layer.k) || has_scale(layer.v)) {
-        return fail(Code::unsupported, "rows with a scale are not values of the arithmetic, so they have no shadow");
-      }
       layer.k = layer.k == Codec::f64 ? Codec::f64 : Codec::f32;
       layer.v = layer.v == Codec::f64 ? Codec::f64 : Codec::f32;
     }

@@ -32,8 +32,9 @@ Wrap naive_slide(Pos limit);
 /// before. For caches whose cells stay in place and which are not poisoned.
 Wrap stale_tail();
 
-/// Queries see the rows of their own step as they were computed, not as they are stored. For codecs without a scale,
-/// whose stored rows are values of the arithmetic, so that nothing else changes. `stored`: the same, cured.
+/// Queries see the rows of their own step as they were computed, not as they are stored. Nothing else changes for
+/// codecs without a scale, whose stored rows are values of the arithmetic; of others attention reads dequantised rows.
+/// `stored`: the same, cured.
 Wrap fresh_rows(bool stored = false);
 
 /// A fork at all but the last of a sequence's rows has them all; its owner goes on as if it had not.

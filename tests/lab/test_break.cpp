@@ -50,6 +50,7 @@ TEST_P(Breaks, EveryBugShowsSleepsAndIsCaught) {
   for (const BugReport& bug : report->bugs) {
     EXPECT_TRUE(bug.caught()) << bug.name << ": " << bug.with.differing << " with, " << bug.without.differing
                               << " without; " << bug.with.note << bug.without.note;
+    EXPECT_GT(bug.with.max_ulp, 1000U) << bug.name << ": that is rounding, not the bug";
     EXPECT_TRUE(bug.sleeps()) << bug.name;
     ASSERT_TRUE(bug.first_logit) << bug.name;
     // Before it shows not a bit is other, and where it shows one is.
@@ -91,6 +92,56 @@ TEST(Break, UnderASquareMaskOnlyTheFirstValueIsLeft) {
     EXPECT_EQ(signature(bug, "keys"), 65) << model;
     EXPECT_EQ(signature(bug, "keys_ignored"), 64) << model;
   }
+}
+
+TEST(Break, TheNaiveSlideIsMeasuredOverFiftySteps) {
+  const BugReport bug = shown(kTrained, "naive-slide");
+  EXPECT_EQ(bug.prompt.size(), 128U);
+  EXPECT_EQ(signature(bug, "steps"), 50);
+  EXPECT_LT(signature(bug, "agreement_percent"), 60);
+  EXPECT_LE(signature(bug, "apart_percent"), signature(bug, "agreement_percent"));
+  EXPECT_GT(bug.repetition_after, bug.repetition_before);
+}
+
+TEST(Break, ABugThatTheModelCannotHaveIsShownOnAnother) {
+  for (const auto& [model, learned] : {std::pair{kTrained, true}, {std::string("random:llama-tiny"), false}}) {
+    EXPECT_EQ(shown(model, "positions-restart").stand_in, !learned);
+    EXPECT_EQ(shown(model, "naive-slide").stand_in, !learned);
+    EXPECT_EQ(shown(model, "phase-restart").stand_in, learned);
+    EXPECT_FALSE(shown(model, "stale-tail").stand_in);
+  }
+  EXPECT_EQ(shown(kTrained, "phase-restart").model, "random:llama-tiny");
+}
+
+TEST(Break, TheSameSeedGivesTheSameReport) {
+  const BugReport a = shown(kTrained, "quantised-rollback"), b = shown(kTrained, "quantised-rollback");
+  EXPECT_EQ(a.ids_after, b.ids_after);
+  EXPECT_EQ(a.distance, b.distance);
+  EXPECT_EQ(words_of(a), words_of(b));
+}
+
+TEST(Break, RefusesWhatItCannotShow) {
+  EXPECT_THAT(break_model(options(kSmall, {"bit-rot"}), {}).error().message,
+              testing::AllOf(testing::HasSubstr("bit-rot"), testing::HasSubstr("naive-slide")));
+  const auto tiny = break_model(options("random:char,layers=1,width=8,heads=1,ctx=11"), {});
+  ASSERT_FALSE(tiny);
+  EXPECT_THAT(tiny.error().message, testing::AllOf(testing::HasSubstr("11"), testing::HasSubstr("12")));
+  EXPECT_TRUE(break_model(options("random:char,layers=1,width=8,heads=1,ctx=12"), {}));
+  EXPECT_THAT(break_model(options("no/such/folder"), {}).error().message, testing::HasSubstr("no/such/folder"));
+  BreakCallbacks stop;
+  stop.keep_going = [] { return false; };
+  EXPECT_EQ(break_model(options(kSmall), stop).error().code, Code::interrupted);
+}
+
+TEST(Break, TheReportHasATextForEachBugAndALineInThePlot) {
+  const auto report = break_model(options(kTrained), {});
+  ASSERT_TRUE(report);
+  const report::Report page = report_of(*report);
+  EXPECT_EQ(page.sections.size(), bug_names().size() + 1);
+  EXPECT_EQ(page.sections.front().plots.front().series.size(), bug_names().size());
+  EXPECT_TRUE(page.sections.front().plots.front().y.log);
+  for (std::size_t i = 1; i < page.sections.size(); ++i) EXPECT_EQ(page.sections[i].quotes.size(), 2U);
+  EXPECT_EQ(table_of(*report).rows.size(), bug_names().size());
 }
 
 TEST(Break, RepetitionIsTheShareOfFourGramsSeenBefore) {
