@@ -23,5 +23,6 @@ void add_verify(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_break(CLI::App& app, Run& run);
+void add_limit(CLI::App& app, Run& run);
 
 }  // namespace stet::cli

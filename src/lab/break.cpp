@@ -20,8 +20,7 @@ constexpr std::string_view kText =
     "changing course untrimm'd;\nBut thy eternal summer shall not fade\nNor lose possession of that fair thou owest;\n"
     "Nor shall Death brag thou wander'st in his shade,\nWhen in eternal lines to time thou growest.\n";
 
-// Large models take their time: shorter texts show the same.
-constexpr double kLargeBytes = 64 << 20;
+constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
 
 // Rows that a play may hold beyond prompt and text: drafts, and the row of an off-by-one.
 constexpr Pos kSpare = 4;
@@ -32,13 +31,13 @@ struct Lengths {
   int steps;
 };
 
-Lengths lengths_of(const model::Model& model, int steps) {
-  const bool large = static_cast<double>(model.weight_bytes()) > kLargeBytes;
+Lengths lengths_of(const model::Model& model, const BreakOptions& options) {
+  const bool large = is_large(model);
   const Pos context = model.config().context;
   Lengths n{};
-  n.limit = std::min<Pos>(context, large ? 32 : 128);
+  n.limit = std::min<Pos>(context, options.limit > 0 ? options.limit : large ? 32 : 128);
   n.prompt = std::min<Pos>(large ? 24 : 64, n.limit / 2);
-  const int wanted = steps > 0 ? steps : large ? 24 : 100;
+  const int wanted = options.steps > 0 ? options.steps : large ? 24 : 100;
   n.steps = static_cast<int>(std::min<Pos>(wanted, context - n.prompt - kSpare));
   n.pair = std::min<Pos>(large ? 24 : 64, context - kSpare);
   return n;
@@ -53,7 +52,7 @@ Result<Subject> subject_of(const engine::Loaded& loaded, const BreakOptions& opt
   Subject subject;
   subject.loaded = &loaded;
   subject.go = go;
-  const Lengths n = lengths_of(*loaded.model, options.steps);
+  const Lengths n = lengths_of(*loaded.model, options);
   subject.prompt = n.prompt;
   subject.limit = n.limit;
   subject.pair = n.pair;
@@ -223,6 +222,10 @@ class Stage {
 };
 
 }  // namespace
+
+bool is_large(const model::Model& model) noexcept {
+  return model.weight_bytes() > kLargeBytes;
+}
 
 std::vector<std::string> bug_names() {
   std::vector<std::string> names;

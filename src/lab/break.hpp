@@ -20,6 +20,7 @@ struct BreakOptions {
   std::vector<std::string> bugs;                                      // empty: all, in the order of bug_names()
   DType dtype = DType::f32;
   int steps = 0;  // new tokens of each text; 0: 100, or 24 for large models
+  Pos limit = 0;  // where the sliding cache slides; 0: the context, at most 128, or 32 for large models
   std::uint64_t seed = 0;
 };
 
@@ -79,6 +80,9 @@ struct BreakCallbacks {
   std::function<void(std::string_view)> on_progress;
   std::function<bool()> keep_going;  // false: Code::interrupted
 };
+
+/// Whether texts and limits are short by default: models of this size take their time.
+bool is_large(const model::Model& model) noexcept;
 
 /// Code::invalid_argument names a bug that there is not, or a context too short to show anything; and what loading a
 /// model can say.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -35,11 +36,10 @@ class Player {
   }
 
   Result<Played> run(const std::vector<Ids>* forced) {
-    if (auto ok = begin(); !ok) return pass(ok);
     for (int t = 0; t < play_.steps; ++t) {
-      if (t > 0) {
-        if (auto ok = go_on(); !ok) return pass(ok);
-      }
+      const auto start = std::chrono::steady_clock::now();
+      if (auto ok = t == 0 ? begin() : go_on(); !ok) return pass(ok);
+      played_.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
       for (std::size_t i = 0; i < tokens_.size(); ++i) {
         const auto at = static_cast<std::size_t>(t) * row_bytes_;
         auto id = choose(model_, played_.logits[i].data() + at, tokens_[i], play_.sampling, i,
@@ -160,7 +160,7 @@ Result<Played> play(const model::Model& model, const Play& play, const KeepGoing
   conditions.cache = play.cache;
   conditions.wrap = play.wrap;
   if (!play.poison) conditions.poison = std::nullopt;
-  conditions.threads = base::available_cpus();
+  conditions.threads = play.threads > 0 ? play.threads : base::available_cpus();
   auto drive = Drive::make(model, conditions, size);
   if (!drive) return pass(drive);
   drive->keep_going = go;

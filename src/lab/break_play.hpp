@@ -22,12 +22,14 @@ struct Play {
   std::optional<Padding> padding;  // the fault, if it is one of the batch
   TokenId pad = 0;
   SamplingParams sampling;
+  int threads = 0;  // 0: as many as there are
 };
 
 /// What came of it, for each sequence: the ids chosen, and the logits that they were chosen by.
 struct Played {
   std::vector<Ids> ids;
   std::vector<std::vector<std::byte>> logits;  // steps x vocab
+  std::vector<double> seconds;                 // of each step, until its logits were there; the first reads the prompts
 };
 
 /// `forced`: the ids that follow the prompts whatever the logits say, so that two plays can be compared step by step;
