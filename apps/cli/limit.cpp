@@ -60,7 +60,7 @@ Json report_json(const lab::LimitReport& report) {
     json["runs"].push_back({{"cached", run.cached},
                             {"new_tokens", run.tokens},
                             {"past", run.past},
-                            {"seconds", run.total()},
+                            {"seconds", lab::total_of(run.seconds, 0, run.tokens)},
                             {"published_seconds", run.published > 0 ? Json(run.published) : Json(nullptr)},
                             {"step_ms", times_json(run.seconds)}});
   }
@@ -99,9 +99,11 @@ std::vector<int> parse_lengths(std::string_view list) {
   while (true) {
     const auto comma = std::min(list.find(','), list.size());
     int n = 0;
-    if (!parse_number(list.substr(0, comma), n) || n < 1) {
-      throw CLI::ValidationError("--lengths", fmt::format("must be whole numbers from 1 with commas between, not '{}'",
-                                                          list.substr(0, comma)));
+    constexpr int kMost = 100000;
+    if (!parse_number(list.substr(0, comma), n) || n < 1 || n > kMost) {
+      throw CLI::ValidationError("--lengths",
+                                 fmt::format("must be whole numbers from 1 to {} with commas between, not '{}'", kMost,
+                                             list.substr(0, comma)));
     }
     lengths.push_back(n);
     if (comma == list.size()) return lengths;

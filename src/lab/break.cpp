@@ -141,7 +141,8 @@ Result<void> show_caught(const Bug& bug, const Subject& subject, std::uint64_t s
               {},
               subject.go,
               &target,
-              ragged};
+              ragged,
+              true};
   auto without = run_pair(*pair, given, model.weights());
   if (!without) return pass(without);
   bug.damage(given);

@@ -154,6 +154,7 @@ Result<Played> play(const model::Model& model, const Play& play, const KeepGoing
   Drive::Size size;
   for (const Ids& prompt : play.prompts) size.max_len = std::max(size.max_len, static_cast<Pos>(prompt.size()));
   size.max_len += play.steps + static_cast<Pos>(play.drafts.size());
+  if (play.limit > 0) size.max_len = play.limit;
   size.max_step = size.max_len;
   size.seqs = static_cast<int>(play.prompts.size()) + (play.stored > 0 ? 1 : 0);
   Conditions conditions;

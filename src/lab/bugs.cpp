@@ -215,7 +215,11 @@ Bug tail() {
     return asleep("before the first truncation", unpoisoned(s.plain()), stale_tail());
   };
   bug.pair = "truncate and continue";
-  bug.damage = wrap_all(stale_tail());
+  // What a poisoned tail shows is NaN, which models with int8 and int4 weights refuse to work with.
+  bug.damage = [](Given& given) {
+    given.wrap = stale_tail();
+    given.poison = false;
+  };
   return bug;
 }
 

@@ -14,14 +14,6 @@ namespace {
 // A window has to be left behind at least twice for its rows to be dropped.
 constexpr Pos kShortestLimit = 12, kUsualLimit = 128, kLargeLimit = 32;
 
-double mean(const std::vector<double>& seconds, std::size_t begin, std::size_t end) {
-  end = std::min(end, seconds.size());
-  if (begin >= end) return 0;
-  const auto from = seconds.begin() + static_cast<std::ptrdiff_t>(begin);
-  const auto to = seconds.begin() + static_cast<std::ptrdiff_t>(end);
-  return std::accumulate(from, to, 0.0) / static_cast<double>(end - begin);
-}
-
 // A text of one token, continued greedily; slots are left as they come, since filling them takes time.
 Play from_one_token(const model::Model& model, const LimitOptions& options, int steps) {
   Play play;
@@ -217,16 +209,14 @@ class Measuring {
 
 }  // namespace
 
-double LimitRun::total() const {
-  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+double total_of(const std::vector<double>& seconds, Pos begin, Pos end) {
+  end = std::min(end, static_cast<Pos>(seconds.size()));
+  return begin < end ? std::accumulate(seconds.begin() + begin, seconds.begin() + end, 0.0) : 0;
 }
 
-double LimitRun::mean_until(Pos limit) const {
-  return mean(seconds, 0, static_cast<std::size_t>(limit));
-}
-
-double LimitRun::mean_past(Pos limit) const {
-  return mean(seconds, static_cast<std::size_t>(limit), seconds.size());
+double mean_of(const std::vector<double>& seconds, Pos begin, Pos end) {
+  end = std::min(end, static_cast<Pos>(seconds.size()));
+  return begin < end ? total_of(seconds, begin, end) / static_cast<double>(end - begin) : 0;
 }
 
 bool LimitReport::holds() const {

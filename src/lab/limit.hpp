@@ -29,11 +29,11 @@ struct LimitRun {
   int tokens = 0, past = 0;     // new ones, and of them those past the limit
   std::vector<double> seconds;  // of each step
   double published = 0;         // seconds for this length, of the character model of the write-up; 0: none
-
-  double total() const;
-  double mean_until(Pos limit) const;  // seconds a step; 0 where there is none
-  double mean_past(Pos limit) const;
 };
+
+/// Of steps [begin, end), as far as there are any; the mean of none is 0.
+double total_of(const std::vector<double>& seconds, Pos begin, Pos end);
+double mean_of(const std::vector<double>& seconds, Pos begin, Pos end);
 
 struct LimitReport {
   std::string model, family;

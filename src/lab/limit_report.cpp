@@ -14,29 +14,17 @@ Cell optional(double value, double scale, int digits) {
   return value > 0 ? report::number(value * scale, digits) : Cell("-", "");
 }
 
-double mean(const std::vector<double>& seconds, std::size_t begin, std::size_t end) {
-  LimitRun run;
-  end = std::min(end, seconds.size());
-  if (begin < end)
-    run.seconds.assign(seconds.begin() + static_cast<std::ptrdiff_t>(begin),
-                       seconds.begin() + static_cast<std::ptrdiff_t>(end));
-  return run.seconds.empty() ? 0 : run.total() / static_cast<double>(run.seconds.size());
-}
-
-double sum(const std::vector<double>& seconds) {
-  LimitRun run;
-  run.seconds = seconds;
-  return run.total();
+// What stands in three columns of every row: all steps, those until the limit, and those past it.
+std::vector<Cell> times(const std::vector<double>& seconds, Pos limit) {
+  const auto n = static_cast<Pos>(seconds.size());
+  return {optional(total_of(seconds, 0, n), 1, 4), optional(mean_of(seconds, 0, limit), 1e3, 3),
+          optional(mean_of(seconds, limit, n), 1e3, 3)};
 }
 
 double signature(const BugReport& bug, std::string_view field) {
   const auto found =
       std::find_if(bug.signature.begin(), bug.signature.end(), [&](const auto& s) { return s.field == field; });
   return found == bug.signature.end() ? 0 : found->value;
-}
-
-const char* way_of(const LimitRun& run) {
-  return run.cached ? "recompute the last window" : "no cache at all";
 }
 
 std::string slide_words(const BugReport& slide) {
@@ -48,41 +36,44 @@ std::string rotary_words(const LimitReport::Rotary& rotary) {
   return fmt::format("{} of {} logits differ from a mask over all rows", rotary.differing, rotary.compared);
 }
 
+std::string shown_on(const std::string& model, bool stand_in) {
+  return stand_in ? fmt::format(" (on {})", model) : "";
+}
+
+std::vector<Cell> row(const char* way, const std::vector<double>& seconds, Pos limit, double published,
+                      std::string gives) {
+  const auto n = static_cast<Pos>(seconds.size());
+  std::vector<Cell> cells = {way, n > 0 ? report::count(n) : Cell("-", ""),
+                             n > 0 ? report::count(std::max<Pos>(0, n - limit)) : Cell("-", "")};
+  for (Cell& cell : times(seconds, limit)) cells.push_back(std::move(cell));
+  cells.push_back(optional(published, 1, 1));
+  cells.emplace_back(std::move(gives));
+  return cells;
+}
+
 std::vector<std::vector<Cell>> rows_of(const LimitReport& report) {
   std::vector<std::vector<Cell>> rows;
   // Stopping costs what the longest cached text cost until then.
   const auto longest = std::max_element(report.runs.begin(), report.runs.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.tokens, a.cached) < std::pair(b.tokens, b.cached);
+    return std::pair(a.cached, a.tokens) < std::pair(b.cached, b.tokens);
   });
   if (longest != report.runs.end()) {
-    const int tokens = std::min(report.fitting, longest->tokens);
-    const auto end = static_cast<std::size_t>(tokens);
-    const double each = mean(longest->seconds, 0, end);
-    rows.push_back({"stop", report::count(tokens), "0", report::number(each * tokens, 4), report::number(each * 1e3, 3),
-                    Cell("-", ""), Cell("-", ""), "ends where the window is full"});
+    std::vector<double> fitting = longest->seconds;
+    fitting.resize(std::min(fitting.size(), static_cast<std::size_t>(report.fitting)));
+    rows.push_back(row("stop", fitting, report.limit, 0, "ends where the window is full"));
   }
   for (const LimitRun& run : report.runs) {
-    rows.push_back({way_of(run), report::count(run.tokens), report::count(run.past), report::number(run.total(), 4),
-                    report::number(run.mean_until(report.limit) * 1e3, 3),
-                    optional(run.mean_past(report.limit), 1e3, 3), optional(run.published, 1, 1),
-                    run.past > 0 ? "exact: a fresh forward for each token past it" : "exact: no token past it"});
+    rows.push_back(row(run.cached ? "recompute the last window" : "no cache at all", run.seconds, report.limit,
+                       run.published,
+                       run.past > 0 ? "exact: a fresh forward for each token past it" : "exact: no token past it"));
   }
-  const auto& slide = report.slide_seconds;
-  const auto limit = static_cast<std::size_t>(report.limit);
-  rows.push_back({"naive slide", slide.empty() ? Cell("-", "") : report::count(static_cast<long long>(slide.size())),
-                  slide.size() > limit ? report::count(static_cast<long long>(slide.size() - limit)) : Cell("-", ""),
-                  optional(sum(slide), 1, 4), optional(mean(slide, 0, limit), 1e3, 3),
-                  optional(mean(slide, limit, slide.size()), 1e3, 3), Cell("-", ""),
-                  fmt::format("wrong: {}{}", slide_words(report.slide),
-                              report.slide.stand_in ? fmt::format(" (on {})", report.slide.model) : "")});
-  const auto& rotary = report.rotary;
-  const auto window = static_cast<std::size_t>(rotary.window);
   rows.push_back(
-      {"rotary window", report::count(rotary.tokens),
-       report::count(std::max<long long>(0, rotary.tokens - rotary.window)), report::number(sum(rotary.seconds), 4),
-       report::number(mean(rotary.seconds, 0, window) * 1e3, 3),
-       optional(mean(rotary.seconds, window, rotary.seconds.size()), 1e3, 3), Cell("-", ""),
-       fmt::format("exact: {}{}", rotary_words(rotary), rotary.stand_in ? fmt::format(" (on {})", rotary.model) : "")});
+      row("naive slide", report.slide_seconds, report.limit, 0,
+          fmt::format("wrong: {}{}", slide_words(report.slide), shown_on(report.slide.model, report.slide.stand_in))));
+  const auto& rotary = report.rotary;
+  rows.push_back(row("rotary window", rotary.seconds, rotary.window, 0,
+                     fmt::format("{}: {}{}", rotary.differing == 0 ? "exact" : "NOT exact", rotary_words(rotary),
+                                 shown_on(rotary.model, rotary.stand_in))));
   return rows;
 }
 

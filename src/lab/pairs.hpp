@@ -25,6 +25,7 @@ struct Given {
   KeepGoing go;
   const kernels::Target* target;
   Batching batching = ragged;  // how that side puts several sequences into one cache
+  bool poison = true;          // whether that side's slots without a row are NaN
 
   Pos n() const { return static_cast<Pos>(ids.size()); }
   Conditions usual() const {
@@ -40,6 +41,7 @@ struct Given {
   Conditions damaged() const { return damaged(usual()); }
   Conditions damaged(Conditions conditions) const {
     conditions.wrap = wrap;
+    if (!poison) conditions.poison = std::nullopt;
     return conditions;
   }
   // A chunk that really makes more than one step.

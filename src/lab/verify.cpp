@@ -210,7 +210,8 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
                  options.plant ? planted(*options.plant, n / 2) : Wrap{},
                  callbacks.keep_going,
                  &target,
-                 ragged};
+                 ragged,
+                 true};
   };
   const auto start = Clock::now();
   auto cost = measure(given(wanted));

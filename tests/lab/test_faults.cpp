@@ -53,9 +53,9 @@ Pair pair_of(const engine::Loaded& loaded, const std::string& name, const Wrap& 
   const ModelConfig& config = loaded.model->config();
   for (const Spec& spec : all_pairs(DType::f32, target, false)) {
     if (spec.name != name) continue;
-    auto pair =
-        run_pair(spec, {&loaded, random_ids(config, 40, 0, 0), random_ids(config, 40, 0, 1), wrap, {}, &target, ragged},
-                 DType::f32);
+    auto pair = run_pair(
+        spec, {&loaded, random_ids(config, 40, 0, 0), random_ids(config, 40, 0, 1), wrap, {}, &target, ragged, true},
+        DType::f32);
     EXPECT_TRUE(pair) << pair.error().message;
     return *pair;
   }
