@@ -43,5 +43,7 @@ void add_verify(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_race(CLI::App& app, Run& run);
+void add_break(CLI::App& app, Run& run);
+void add_limit(CLI::App& app, Run& run);
 
 }  // namespace stet::cli

@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace stet::cli {
 namespace {
 
 /// Nothing where there was nothing to measure.
-std::optional<double> prefill_rate(const Request& request, const Completion& completion) {
+std::optional<double> prefill_rate(const Engine& engine, const Request& request, const Completion& completion) {
   if (completion.prefill_seconds <= 0) return std::nullopt;
-  return static_cast<double>(static_cast<Pos>(request.prompt.size()) - completion.cached_tokens) /
-         completion.prefill_seconds;
+  const Pos read = std::min(static_cast<Pos>(request.prompt.size()), engine.options().max_len);
+  return static_cast<double>(read - completion.cached_tokens) / completion.prefill_seconds;
 }
 
 /// Time per output token, over the steps after the first new token.
@@ -51,11 +52,12 @@ Json completion_json(const Engine& engine, const Request& request, const Complet
   if (completion.preempted > 0) json["preempted"] = completion.preempted;
   json["prompt_tokens"] = request.prompt.size();
   json["new_tokens"] = completion.ids.size();
+  if (request.past_limit != PastLimit::stop) json["past_limit"] = completion.past_limit;
   json["seed"] = request.sampling.seed;
   json["sequence"] = request.sequence;
   json["timings"] = {{"prefill_seconds", completion.prefill_seconds},
                      {"decode_seconds", completion.decode_seconds},
-                     {"prefill_tokens_per_second", number_or_null(prefill_rate(request, completion))},
+                     {"prefill_tokens_per_second", number_or_null(prefill_rate(engine, request, completion))},
                      {"ms_per_token", number_or_null(ms_per_token(completion))}};
   json["cache"] = {{"mode", name_of(engine.options().cache)},
                    {"codecs", engine.info().cache_codecs},
@@ -66,12 +68,16 @@ Json completion_json(const Engine& engine, const Request& request, const Complet
 }
 
 std::string summary(const Engine& engine, const Request& request, const Completion& completion) {
-  const auto rate = prefill_rate(request, completion);
+  const auto rate = prefill_rate(engine, request, completion);
   const auto pace = ms_per_token(completion);
   std::string line = fmt::format("{} prompt + {} new tokens", request.prompt.size(), completion.ids.size());
   if (engine.options().prefix_bytes && (completion.cached_tokens > 0 || completion.miss != "never_seen")) {
     line += fmt::format("; {} prompt tokens found{}{}", completion.cached_tokens,
                         completion.miss.empty() ? "" : ", more not: ", completion.miss);
+  }
+  if (completion.past_limit > 0) {
+    line += fmt::format("; {} of them past the limit, each from the last {} tokens computed anew",
+                        completion.past_limit, engine.options().max_len);
   }
   if (rate) line += fmt::format("; prefill {:.0f} tok/s", *rate);
   if (pace) line += fmt::format("; {:.2f} ms per token", *pace);

@@ -150,6 +150,7 @@ void add_generate(CLI::App& app, Run& run) {
       },
       "End before this text; may be given several times")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_past_limit_flag(*sub, flags->request);
   sub->add_flag("--ignore-eos", flags->request.ignore_eos, "Go on after the model's end token");
   add_engine_flags(*sub, flags->model);
   auto* prompts = add_text(

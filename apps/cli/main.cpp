@@ -63,7 +63,7 @@ int run_program(int argc, char** argv) {
   app.add_flag("--json", json, "With --version: as one JSON object")->needs(version_flag);
   Run run(std::vector<std::string>(argv, argv + argc));
   for (const auto add : {add_generate, add_info, add_plan, add_cache, add_tokenize, add_logits, add_verify, add_eval,
-                         add_bench, add_race})
+                         add_bench, add_race, add_break, add_limit})
     add(app, run);
 
   try {
@@ -79,9 +79,9 @@ int run_program(int argc, char** argv) {
     return run ? usage_error(app, "--version does not go with a command") : print_version(json);
   }
   return run ? run()
-             : usage_error(
-                   app,
-                   "a command is needed: generate, info, plan, cache, tokenize, logits, verify, eval, bench or race");
+             : usage_error(app,
+                           "a command is needed: generate, info, plan, cache, tokenize, logits, verify, eval, bench, "
+                           "race, break or limit");
 }
 
 }  // namespace

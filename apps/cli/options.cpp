@@ -198,6 +198,13 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags) {
                "Fill slots of the cache that hold no row with NaN: a read of one could not go unseen");
 }
 
+void add_past_limit_flag(CLI::App& app, Request& request) {
+  add_choice<PastLimit>(app, "--past-limit", request.past_limit,
+                        {{"stop", PastLimit::stop}, {"recompute", PastLimit::recompute}},
+                        "Where the model's context is full: end there, or compute the last tokens that fit anew for "
+                        "every further one, which is exact and slow (stet limit) (default: stop)");
+}
+
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling) {
   constexpr int kMostInt = std::numeric_limits<int>::max();
   add_number(app, "--temperature", sampling.temperature, number_from(0),

@@ -73,6 +73,9 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags);
 /// "int8", "int8,int4", "3:f32", "0-1:f32,bf16"; throws a usage error of --kv.
 KvCodecs parse_kv(std::string_view text);
 
+/// --past-limit.
+void add_past_limit_flag(CLI::App& app, Request& request);
+
 void add_sampling_flags(CLI::App& app, SamplingParams& sampling);
 
 /// Ids separated by commas, spaces or line feeds, in brackets or not. Code::invalid_argument names what is not an id.

@@ -65,14 +65,22 @@ struct ModelInfo {
   std::size_t scratch_bytes = 0;          // activations of the largest step
 };
 
+/// What becomes of a text that is longer than a sequence may be (EngineOptions::max_len, W tokens).
+///   stop       it ends there; a prompt must be shorter.
+///   recompute  each further token is what a fresh forward of the last W tokens, at positions 0 to W - 1, says: exact,
+///              and as slow as having no cache. Prompts may be longer too.
+enum class PastLimit : std::uint8_t { stop, recompute };
+const char* name_of(PastLimit past_limit) noexcept;
+
 struct Request {
-  std::vector<TokenId> prompt;  // at least one id, fewer than the context
+  std::vector<TokenId> prompt;  // at least one id; with PastLimit::stop fewer than a sequence may hold
   int max_new = 100;            // 0: prefill only
   SamplingParams sampling;
   std::string salt;               // prefixes are shared only among requests of one salt
   std::uint64_t sequence = 0;     // keys the random numbers together with sampling.seed
   std::vector<std::string> stop;  // ends the text before the first of these (needs a tokenizer)
   bool ignore_eos = false;
+  PastLimit past_limit = PastLimit::stop;
 };
 
 /// `no_room`: the sequence can never fit into the cache's pool, however empty; Completion::error says by how much.
@@ -87,6 +95,7 @@ struct Completion {
   double decode_seconds = 0;   // from the first new token to the last
   Pos cached_tokens = 0;       // of the prompt, those that were not computed but found in the prefix cache
   std::string miss;            // why not more were found, if so (docs/prefix_cache.md); empty without a prefix cache
+  int past_limit = 0;          // of the new ids, those that a whole window was computed for
   int preempted = 0;           // how often its rows were given up for others, and computed anew
   std::string error;           // with no_room; else empty
 };

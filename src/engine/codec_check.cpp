@@ -51,8 +51,9 @@ Result<std::vector<TokenId>> tops(const Bench& bench, const CacheSpec& spec, std
 
 Result<CodecCheck> check_codecs(const Bench& bench, const CacheSpec& plain, const CacheSpec& spec,
                                 std::span<const TokenId> given, int chunk) {
-  std::vector<TokenId> ids(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(std::min(given.size(), kMost)));
   const auto context = static_cast<std::size_t>(bench.model->config().context);
+  const std::size_t most = std::min({given.size(), kMost, context});
+  std::vector<TokenId> ids(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(most));
   auto expected = tops(bench, plain, ids, chunk, ids.size() < kLeast ? std::min(kContinued, context) : ids.size());
   if (!expected) return pass(expected);
   auto found = tops(bench, spec, ids, chunk, ids.size());

@@ -109,6 +109,10 @@ const char* name_of(StopReason reason) noexcept {
   return "interrupted";
 }
 
+const char* name_of(PastLimit past_limit) noexcept {
+  return past_limit == PastLimit::stop ? "stop" : "recompute";
+}
+
 struct Engine::Impl {
   EngineOptions options;
   ModelInfo info;

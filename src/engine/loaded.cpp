@@ -148,7 +148,7 @@ Result<Loaded> load(const std::string& spec, DType dtype, const std::function<bo
 Result<void> check_request(const Request& request, const ModelConfig& config, Pos max_len, bool has_tokenizer) {
   const auto n = static_cast<Pos>(request.prompt.size());
   if (n == 0) return fail(Code::invalid_argument, "the prompt is empty: at least one token is needed");
-  if (n >= max_len) {
+  if (n >= max_len && request.past_limit == PastLimit::stop) {
     return fail(Code::capacity,
                 fmt::format("the prompt has {} tokens, but must have fewer than the {} of the {}", n, max_len,
                             max_len == config.context ? "model's context" : "longest sequence allowed"));

@@ -72,8 +72,10 @@ Result<void> Scheduler::start(std::size_t index) {
   const Request& request = requests_[index];
   Completion& completion = completions_[index];
   std::optional<Seq> found;
+  const Pos length = static_cast<Pos>(request.prompt.size()), limit = bench_.cache->options().max_len;
+  const Pos base = std::max<Pos>(0, length - limit);
   if (bench_.prefix != nullptr) {
-    auto hit = bench_.prefix->lookup(request.prompt, request.salt);
+    auto hit = bench_.prefix->lookup(std::span(request.prompt).subspan(static_cast<std::size_t>(base)), request.salt);
     if (!hit) return pass(hit);
     found = hit->seq;
     completion.cached_tokens = hit->tokens;
@@ -85,10 +87,12 @@ Result<void> Scheduler::start(std::size_t index) {
     found = *seq;
   }
   Active& active = active_.emplace_back(index, *found, request, bench_.tokenizer);
+  active.base = base;
   active.cached = completion.cached_tokens;
+  if (base > 0) completion.past_limit = 1;
   if (active.cached == 0 || bench_.auditor == nullptr) return {};
   return bench_.auditor->check(bench_, policy_.chunk, *found,
-                               std::span(request.prompt).first(static_cast<std::size_t>(active.cached)));
+                               active.window().first(static_cast<std::size_t>(active.cached)));
 }
 
 // Sequences with one token to go are served first, so that a long prompt delays nobody by more than its chunk.
@@ -97,7 +101,7 @@ std::vector<Append> Scheduler::plan_step() const {
   int room = step_rows(policy_);
   for (const bool short_ones : {true, false}) {
     for (const Active& active : active_) {
-      const Pos pending = static_cast<Pos>(active.tokens.size()) - active.cached;
+      const Pos pending = active.pending();
       if ((pending == 1) != short_ones || room == 0 || active.resting || active.finished) continue;
       const int n = static_cast<int>(std::min<Pos>({pending, room, policy_.chunk}));
       appends.push_back({active.seq, n});
@@ -191,13 +195,13 @@ Result<void> Scheduler::step() {
   std::vector<Active*> rows_active;  // and by whom
   for (const Slice& slice : slices) {
     Active& active = active_of(slice.seq);
-    const auto first = active.tokens.begin() + slice.first;
+    const auto first = active.window().begin() + slice.first;
     ids.insert(ids.end(), first, first + slice.tokens);
-    if (slice.first + slice.tokens == static_cast<Pos>(active.tokens.size())) {
+    active.cached += slice.tokens;
+    if (active.pending() == 0) {
       rows.push_back(slice.row + slice.tokens - 1);
       rows_active.push_back(&active);
     }
-    active.cached += slice.tokens;
   }
   const auto row_bytes = static_cast<std::size_t>(bench_.model->config().vocab) * size_of(bench_.model->dtype());
   logits_.resize(std::max(logits_.size(), rows.size() * row_bytes));
@@ -253,16 +257,24 @@ Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits
       if (out.stopped) reason = StopReason::stop_string;
     }
     if (!reason && completion.ids.size() == static_cast<std::size_t>(request.max_new)) reason = StopReason::length;
-    if (!reason && position + 1 == bench_.cache->options().max_len) reason = StopReason::context;
+    const bool full = position + 1 == bench_.cache->options().max_len;
+    if (!reason && full && request.past_limit == PastLimit::stop) reason = StopReason::context;
   }
   emit(active, *id, piece);
   if (interrupted_) return {};
-  if (reason) {
-    finish(active, *reason);
-  } else if (policy_.recompute) {
-    return restart(active);
-  }
+  if (!reason) return go_on(active);
+  finish(active, *reason);
   return {};
+}
+
+// Past the limit the next token is that of the last tokens alone, as if the text began with them: none of the stored
+// rows is of use, since each was computed at another position and after more.
+Result<void> Scheduler::go_on(Active& active) {
+  const Pos base = std::max<Pos>(0, static_cast<Pos>(active.tokens.size()) - bench_.cache->options().max_len);
+  if (base == active.base) return policy_.recompute ? restart(active) : Result<void>{};
+  active.base = base;
+  ++completions_[active.index].past_limit;
+  return restart(active);
 }
 
 void Scheduler::emit(Active& active, std::optional<TokenId> id, const std::string& piece) {
@@ -274,7 +286,7 @@ void Scheduler::finish(Active& active, StopReason reason) {
   Completion& completion = completions_[active.index];
   completion.reason = reason;
   // The last token was never read, so its row is not there.
-  const auto stored = std::span(active.tokens).first(static_cast<std::size_t>(active.cached));
+  const auto stored = active.window().first(static_cast<std::size_t>(active.cached));
   const bool kept = bench_.prefix != nullptr && !stored.empty() &&
                     bench_.prefix->insert(active.seq, stored, requests_[active.index].salt);
   if (!kept) (void)bench_.cache->close(active.seq);

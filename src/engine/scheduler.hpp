@@ -83,13 +83,16 @@ class Scheduler {
     bool finished = false;                 // and its sequence closed
     bool resting = false;                  // preempted: waits until another sequence ends
     std::vector<TokenId> tokens;           // the prompt and what followed
-    Pos cached = 0;                        // of them, how many the cache holds
+    Pos base = 0;                          // the first of them that the sequence is of: before the limit 0
+    Pos cached = 0;                        // of those from base on, how many the cache holds
     std::optional<StreamDecoder> decoder;  // empty without a tokenizer
     sample::StopMatcher matcher;
     Clock::time_point started, first_token;
 
     Active(std::size_t i, Seq s, const Request& request, const Tokenizer* tokenizer);
     bool decoding(const Request& request) const { return tokens.size() > request.prompt.size(); }
+    std::span<const TokenId> window() const { return std::span(tokens).subspan(static_cast<std::size_t>(base)); }
+    Pos pending() const { return static_cast<Pos>(tokens.size()) - base - cached; }
   };
 
   Result<void> admit();
@@ -99,6 +102,7 @@ class Scheduler {
   Result<void> drop_what_never_fits(std::span<const Append> appends);
   Result<bool> make_room(Seq for_whom);
   Result<void> restart(Active& active);
+  Result<void> go_on(Active& active);
   Active& active_of(Seq seq);
   Result<void> accept(Active& active, std::span<const std::byte> logits);
   void emit(Active& active, std::optional<TokenId> id, const std::string& piece);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lab/paths.hpp"
+#include "lab/verify.hpp"
 
 namespace stet::lab {
 
@@ -20,9 +21,11 @@ struct Cost {
 struct Given {
   const engine::Loaded* loaded;
   Ids ids, others;  // two sequences of the pair's length
-  std::optional<Plant> plant;
+  Wrap wrap;        // what is done to the cache of one side; empty: nothing
   KeepGoing go;
   const kernels::Target* target;
+  Batching batching = ragged;  // how that side puts several sequences into one cache
+  bool poison = true;          // whether that side's slots without a row are NaN
 
   Pos n() const { return static_cast<Pos>(ids.size()); }
   Conditions usual() const {
@@ -34,11 +37,11 @@ struct Given {
   Result<Outcome> path(const Schedule& schedule, const Conditions& conditions) const {
     return run(*loaded->model, schedule, conditions, go);
   }
-  // The side that a plant damages: halfway, so that there are queries before and after.
+  // The side that a fault damages.
   Conditions damaged() const { return damaged(usual()); }
   Conditions damaged(Conditions conditions) const {
-    conditions.plant = plant;
-    conditions.plant_position = n() / 2;
+    conditions.wrap = wrap;
+    if (!poison) conditions.poison = std::nullopt;
     return conditions;
   }
   // A chunk that really makes more than one step.
@@ -69,5 +72,14 @@ inline double quadratic(const Cost& c, double n) {
 /// Pairs over the cache family: layouts, codecs, windows, forks, prefix hits and restoring, each held to the plain
 /// cache of the same codec and windows. `all`: every combination, else a fair sample.
 std::vector<Spec> cache_pairs(bool all);
+
+/// Every pair of verify, for weights of that type. Side b is the one that Given::wrap and Given::batching change.
+std::vector<Spec> all_pairs(DType weights, const kernels::Target& fastest, bool all);
+
+/// Runs both sides and compares them.
+Result<Pair> run_pair(const Spec& spec, const Given& given, DType dtype);
+
+/// Ids drawn evenly from the vocabulary.
+Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream);
 
 }  // namespace stet::lab

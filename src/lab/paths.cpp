@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "engine/scheduler.hpp"
 
@@ -17,7 +18,7 @@ Ids slice(const Ids& ids, Pos begin, Pos end) {
 
 Action append(Ids ids, bool keep = true) {
   Action action;
-  action.append.push_back({0, std::move(ids), keep});
+  action.append.push_back({0, std::move(ids), keep, {}});
   return action;
 }
 
@@ -77,7 +78,7 @@ Schedule ragged(const std::vector<Ids>& sequences, Pos chunk) {
       more = more || at[i] < n;
       if (i > t || at[i] == n) continue;
       const Pos step = at[i] < n / 2 ? std::min(chunk, n / 2 - at[i]) : 1;
-      action.append.push_back({i, slice(sequences[i], at[i], at[i] + step), true});
+      action.append.push_back({i, slice(sequences[i], at[i], at[i] + step), true, {}});
       at[i] += step;
     }
     if (!more) return s;
@@ -104,14 +105,18 @@ Result<Watched> make_watched(const model::Model& model, Pos max_len, int max_seq
     options.shuffle = conditions.cache.shuffle;
   }
   options.max_step_tokens = max_step;
-  options.max_len = max_len;
+  // What is put in between may need a row that nobody asked for.
+  options.max_len = max_len + (conditions.wrap ? 1 : 0);
   options.max_seqs = max_seqs;
   options.poison = conditions.poison;
   auto made = make_cache(conditions.cache.spec(model), options);
   if (!made) return pass(made);
   std::unique_ptr<Cache> cache = std::move(*made);
-  if (conditions.plant)
-    cache = std::make_unique<PlantedCache>(std::move(cache), *conditions.plant, conditions.plant_position);
+  if (conditions.wrap) {
+    auto wrapped = conditions.wrap(std::move(cache));
+    if (!wrapped) return pass(wrapped);
+    cache = std::move(*wrapped);
+  }
   auto observed = std::make_unique<ObservedCache>(std::move(cache));
   Watched watched;
   watched.observed = observed.get();
@@ -169,8 +174,12 @@ class Runner {
  private:
   Result<void> step(Cache& cache, const Action& action) {
     std::vector<Append> appends;
+    std::vector<Pos> firsts;  // asked of the cache: the step may have been tampered with
     Ids ids;
     for (const auto& part : action.append) {
+      auto length = cache.length(seqs_[part.sequence]);
+      if (!length) return pass(length);
+      firsts.push_back(*length);
       appends.push_back({seqs_[part.sequence], static_cast<int>(part.ids.size())});
       ids.insert(ids.end(), part.ids.begin(), part.ids.end());
     }
@@ -180,10 +189,13 @@ class Runner {
     std::vector<std::size_t> to;  // the row of the result that each belongs to
     const auto slices = (*step)->slices();
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      if (!action.append[i].keep) continue;
+      const Action::Part& part = action.append[i];
+      if (!part.keep) continue;
       for (int t = action.last_row_only ? slices[i].tokens - 1 : 0; t < slices[i].tokens; ++t) {
+        const Pos position = part.to.empty() ? firsts[i] + t : part.to[static_cast<std::size_t>(t)];
+        if (position < 0) continue;
         rows.push_back(slices[i].row + t);
-        to.push_back(static_cast<std::size_t>(first_row_[action.append[i].sequence] + slices[i].first + t));
+        to.push_back(static_cast<std::size_t>(first_row_[part.sequence] + position));
       }
     }
     logits_.resize(std::max(logits_.size(), rows.size() * row_bytes_));
@@ -232,35 +244,43 @@ Result<Drive> Drive::make(const model::Model& model, const Conditions& condition
   return drive;
 }
 
+Result<void> Drive::append(std::span<const Append> appends, std::span<const TokenId> ids, std::span<const int> rows,
+                           std::vector<std::byte>* out) {
+  if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
+  const auto n = static_cast<int>(ids.size());
+  if (n > workspace_rows_) {
+    auto workspace = base::Buffer::allocate(model_->workspace_bytes(n));
+    if (!workspace) return pass(workspace);
+    workspace_ = std::move(*workspace);
+    workspace_rows_ = n;
+  }
+  auto step = cache_->begin(appends);
+  if (!step) return pass(step);
+  std::byte* data = nullptr;
+  if (!rows.empty()) {
+    const std::size_t bytes = rows.size() * static_cast<std::size_t>(model_->config().vocab) * size_of(model_->dtype());
+    out->resize(out->size() + bytes);
+    data = out->data() + out->size() - bytes;
+  }
+  if (auto ok = model_->forward({pool_.get(), conditions_.target}, **step, ids, {rows, data}, workspace_); !ok) {
+    return ok;
+  }
+  (*step)->commit();
+  return {};
+}
+
 Result<void> Drive::feed(Seq seq, const Ids& ids, Pos to, Pos chunk, std::vector<std::byte>* out) {
-  const std::size_t row_bytes = static_cast<std::size_t>(model_->config().vocab) * size_of(model_->dtype());
   auto at = cache_->length(seq);
   if (!at) return pass(at);
   for (Pos first = *at; first < to;) {
-    if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted");
     const int n = static_cast<int>(std::min(chunk, to - first));
-    if (n > workspace_rows_) {
-      auto workspace = base::Buffer::allocate(model_->workspace_bytes(n));
-      if (!workspace) return pass(workspace);
-      workspace_ = std::move(*workspace);
-      workspace_rows_ = n;
-    }
-    const Append append{seq, n};
-    auto step = cache_->begin({&append, 1});
-    if (!step && step.error().code == Code::exhausted && make_room && make_room()) continue;
-    if (!step) return pass(step);
-    std::vector<int> rows;
-    std::byte* data = nullptr;
-    if (out != nullptr) {
-      for (int r = 0; r < n; ++r) rows.push_back(r);
-      out->resize(out->size() + rows.size() * row_bytes);
-      data = out->data() + out->size() - rows.size() * row_bytes;
-    }
-    const Ids some = slice(ids, first, first + n);
-    if (auto ok = model_->forward({pool_.get(), conditions_.target}, **step, some, {rows, data}, workspace_); !ok) {
-      return ok;
-    }
-    (*step)->commit();
+    std::vector<int> rows(out != nullptr ? static_cast<std::size_t>(n) : 0);
+    std::iota(rows.begin(), rows.end(), 0);
+    const Append one{seq, n};
+    auto done = append({&one, 1}, std::span(ids).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)),
+                       rows, out);
+    if (!done && done.error().code == Code::exhausted && make_room && make_room()) continue;
+    if (!done) return done;
     first += n;
   }
   return {};

@@ -24,7 +24,8 @@ struct Action {
   struct Part {
     std::size_t sequence = 0;
     std::vector<TokenId> ids;
-    bool keep = true;  // whether the logits of these rows belong to the result
+    bool keep = true;     // whether the logits of these rows belong to the result
+    std::vector<Pos> to;  // of each row, the position that its logits are taken for, -1: none; empty: its own
   };
   std::vector<Part> append;
   struct Cut {
@@ -47,6 +48,7 @@ Schedule from_scratch(const Ids& ids);                     // for each position 
 Schedule with_detours(const Ids& ids, const Ids& others);  // wrong turns, truncated and overwritten
 Schedule ragged(const std::vector<Ids>& sequences,
                 Pos chunk);  // together: prompts in chunks, then one token a step each
+using Batching = std::function<Schedule(const std::vector<Ids>&, Pos chunk)>;
 
 /// The cache of a path: by default the plain one, with every row kept and windows as masks only, which the others are
 /// held to.
@@ -68,8 +70,7 @@ struct Conditions {
   int threads = 1;
   const kernels::Target* target = &kernels::targets().front();
   std::optional<double> poison = std::numeric_limits<double>::quiet_NaN();
-  std::optional<Plant> plant;
-  Pos plant_position = 1;
+  Wrap wrap;  // what is done to the cache
 };
 
 /// What came out: raw elements of the model's dtype, sequence after sequence, position after position; or ids.
@@ -100,6 +101,11 @@ class Drive {
   Result<void> feed(Seq seq, const Ids& ids, Pos to, Pos chunk, std::vector<std::byte>* out);
   std::function<bool()> make_room;
   KeepGoing keep_going;
+
+  /// One step: `ids` of all appends in turn. The logits of `rows` go to the end of `out`. Errors as of Cache::begin and
+  /// Model::forward, and nothing was appended.
+  Result<void> append(std::span<const Append> appends, std::span<const TokenId> ids, std::span<const int> rows,
+                      std::vector<std::byte>* out);
 
   /// What was done, as Outcome::record says it.
   std::string record() const;

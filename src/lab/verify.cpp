@@ -50,7 +50,7 @@ std::vector<Ids> companions(const Given& g) {
 }
 
 Spec batch() {
-  const auto together = [](const Given& g) { return g.path(ragged(companions(g), 5), g.damaged()); };
+  const auto together = [](const Given& g) { return g.path(g.batching(companions(g), 5), g.damaged()); };
   const auto alone = [](const Given& g) -> Result<Outcome> {
     Outcome all;
     for (const Ids& ids : companions(g)) {
@@ -87,8 +87,9 @@ Spec kernels_of(const kernels::Target& other, DType weights) {
           [](const Cost& c, double n) { return 6 * n * c.row; }};
 }
 
-// The table: every way to the same bits that the engine has. Side b is the one that a plant damages.
-std::vector<Spec> table(DType weights, const kernels::Target& fastest, bool all) {
+}  // namespace
+
+std::vector<Spec> all_pairs(DType weights, const kernels::Target& fastest, bool all) {
   SamplingParams sampled;
   sampled.temperature = 1;
   sampled.top_k = 40;
@@ -134,6 +135,8 @@ Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64
   return ids;
 }
 
+namespace {
+
 Result<Cost> measure(const Given& given) {
   Cost cost;
   Given g = given;
@@ -163,6 +166,8 @@ Pos affordable(const Spec& spec, const Cost& cost, Pos most, double share) {
   return n;
 }
 
+}  // namespace
+
 Result<Pair> run_pair(const Spec& spec, const Given& given, DType dtype) {
   Pair pair;
   pair.name = spec.name;
@@ -183,8 +188,6 @@ Result<Pair> run_pair(const Spec& spec, const Given& given, DType dtype) {
   return pair;
 }
 
-}  // namespace
-
 Result<Plant> parse_plant(std::string_view name) {
   if (name == "flip-bit") return Plant::flip_bit;
   if (name == "stale-row") return Plant::stale_row;
@@ -204,15 +207,17 @@ Result<void> verify_loaded(const engine::Loaded& loaded, const VerifyOptions& op
     return Given{&loaded,
                  Ids(ids.begin(), ids.begin() + n),
                  Ids(others.begin(), others.begin() + n),
-                 options.plant,
+                 options.plant ? planted(*options.plant, n / 2) : Wrap{},
                  callbacks.keep_going,
-                 &target};
+                 &target,
+                 ragged,
+                 true};
   };
   const auto start = Clock::now();
   auto cost = measure(given(wanted));
   if (!cost) return pass(cost);
 
-  const auto specs = table(loaded.model->weights(), target, options.all);
+  const auto specs = all_pairs(loaded.model->weights(), target, options.all);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     Pos n = wanted;
     if (budget_seconds > 0) {

@@ -207,6 +207,15 @@ Result<Outcome> cut(const Given& g, const Choice& choice, const std::vector<Pos>
   return outcome_of(g, *d, std::move(elements));
 }
 
+// Rows of other tokens are written first, where codes and scales must then both be replaced.
+Spec detours(const std::string& name, const Choice& choice) {
+  Spec spec = against_plain(name, choice, [=](const Given& g) {
+    return g.path(with_detours(g.ids, g.others), g.damaged(with(g.usual(), choice.at(g.n()))));
+  });
+  spec.seconds = [](const Cost& c, double n) { return 5 * linear(c, n); };
+  return spec;
+}
+
 // The same at the end of a sequence as it grows, which windows that evict allow too.
 Result<Outcome> forked_at_its_end(const Given& g, const Choice& choice, const std::vector<Pos>& at) {
   auto d = drive(g, choice.at(g.n()), 2);
@@ -401,6 +410,9 @@ std::vector<Spec> cache_pairs(bool all) {
   for (const CacheChoice* layout : {&contiguous, &growing, &pages, &large}) {
     specs.push_back(forks("truncate: " + words(*layout), Choice{*layout, {}}.keeping_all(), all, cut));
   }
+  CacheChoice int8_contiguous = contiguous;
+  int8_contiguous.codecs = codecs()[3];
+  specs.push_back(detours("truncate and continue: int8, contiguous", Choice{int8_contiguous, {}}.keeping_all()));
   specs.push_back(forks("fork: pages of 16", Choice{pages, {}}.keeping_all(), all));
   specs.push_back(forks("fork: int8, pages of 16", Choice{int8, {}}.keeping_all(), all));
   specs.push_back(forks("fork: contiguous", Choice{contiguous, {}}.keeping_all(), all));

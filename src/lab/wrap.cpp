@@ -158,4 +158,10 @@ Result<std::unique_ptr<Step>> PlantedCache::begin(std::span<const Append> append
   return std::make_unique<PlantedStep>(std::move(*step), plant_, position_, spec());
 }
 
+Wrap planted(Plant plant, Pos position) {
+  return [=](std::unique_ptr<Cache> cache) -> Result<std::unique_ptr<Cache>> {
+    return std::make_unique<PlantedCache>(std::move(cache), plant, position);
+  };
+}
+
 }  // namespace stet::lab

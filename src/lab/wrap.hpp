@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class ForwardingCache : public Cache {
   std::unique_ptr<Cache> inner_;
 };
 
+/// Puts something between a cache and those who use it; empty: nothing.
+using Wrap = std::function<Result<std::unique_ptr<Cache>>(std::unique_ptr<Cache>)>;
+
 /// Writes down the shape of every step, every truncation, fork and restore: what a path did, as opposed to what it was
 /// asked for.
 class ObservedCache final : public ForwardingCache {
@@ -79,5 +83,7 @@ class PlantedCache final : public ForwardingCache {
   Plant plant_;
   Pos position_;
 };
+
+Wrap planted(Plant plant, Pos position);
 
 }  // namespace stet::lab
