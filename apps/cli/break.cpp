@@ -12,6 +12,7 @@
 #include "console.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
+#include "report_folder.hpp"
 #include "session.hpp"
 
 namespace stet::cli {
@@ -30,6 +31,7 @@ struct BreakFlags {
   ModelFlags model;
   lab::BreakOptions options;
   bool json = false;
+  ReportFlag report;
 };
 
 Json number_or_null(double value) {
@@ -98,6 +100,8 @@ std::string verdict(const lab::BreakReport& report) {
 
 int run_break(BreakFlags flags) {
   catch_interrupts();
+  const auto folder = ReportFolder::open(flags.report);
+  if (!folder) return cli::report(folder.error());
   lab::BreakOptions& options = flags.options;
   options.model = model_of(flags.model);
   options.learned = model_of({});
@@ -120,6 +124,11 @@ int run_break(BreakFlags flags) {
   out.write(flags.json ? dump(report_json(*result)) + '\n'
                        : printable(report::text_of(lab::table_of(*result)) + '\n' + verdict(*result), true));
   if (!out.state()) return report(out.state().error());
+  if (folder->wanted()) {
+    auto page = lab::report_of(*result);
+    page.json = dump(report_json(*result));
+    if (const int code = folder->write(std::move(page), result->model, result->seed); code != kOk) return code;
+  }
   return result->caught ? kOk : kFailure;
 }
 
@@ -153,6 +162,7 @@ void add_break(CLI::App& app, Run& run) {
                             "Of the random ids that pairs are compared on, and of prompts for models without a "
                             "tokenizer (default: 0)");
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");
+  add_report_flag(*sub, flags->report, run);
   sub->callback([flags, &run] { run = [flags] { return run_break(*flags); }; });
 }
 

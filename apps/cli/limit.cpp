@@ -10,6 +10,7 @@
 #include "console.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
+#include "report_folder.hpp"
 #include "session.hpp"
 
 namespace stet::cli {
@@ -28,6 +29,7 @@ struct LimitFlags {
   ModelFlags model;
   lab::LimitOptions options;
   bool json = false;
+  ReportFlag report;
 };
 
 Json times_json(const std::vector<double>& seconds) {
@@ -113,6 +115,8 @@ std::vector<int> parse_lengths(std::string_view list) {
 
 int run_limit(LimitFlags flags) {
   catch_interrupts();
+  const auto folder = ReportFolder::open(flags.report);
+  if (!folder) return cli::report(folder.error());
   lab::LimitOptions& options = flags.options;
   options.model = model_of(flags.model);
   options.learned = model_of({});
@@ -127,6 +131,11 @@ int run_limit(LimitFlags flags) {
   Output out(STDOUT_FILENO);
   out.write(flags.json ? dump(report_json(*result)) + '\n' : printable(report_text(*result), true));
   if (!out.state()) return report(out.state().error());
+  if (folder->wanted()) {
+    auto page = lab::report_of(*result);
+    page.json = dump(report_json(*result));
+    if (const int code = folder->write(std::move(page), result->model, result->seed); code != kOk) return code;
+  }
   if (out.closed()) return kOk;
   return result->holds() ? kOk : kFailure;
 }
@@ -155,6 +164,7 @@ void add_limit(CLI::App& app, Run& run) {
                             {"a whole number from 0 that fits 64 bits", [](std::uint64_t) { return true; }},
                             "Of the random ids of models without a tokenizer (default: 0)");
   sub->add_flag("--json", flags->json, "One JSON object instead of text (docs/json.md)");
+  add_report_flag(*sub, flags->report, run);
   sub->callback([flags, &run] { run = [flags] { return run_limit(*flags); }; });
 }
 
