@@ -45,7 +45,7 @@ const char* word_of(const lab::Pair& pair) {
 
 std::string pair_line(const lab::Pair& pair) {
   std::string line =
-      fmt::format("{:<9} {}  {:<36} {:>4} tokens", word_of(pair), name_of(pair.dtype), pair.name, pair.tokens);
+      fmt::format("{:<9} {}  {:<40} {:>4} tokens", word_of(pair), name_of(pair.dtype), pair.name, pair.tokens);
   if (!pair.skipped) line += fmt::format("  {:>9} compared, {} differing", pair.compared, pair.differing);
   if (pair.differing > 0) line += fmt::format(", by up to {} ulp", pair.max_ulp);
   if (!pair.note.empty()) line += fmt::format("  ({})", pair.note);
