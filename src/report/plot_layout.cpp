@@ -1,6 +1,7 @@
 #include "report/plot_layout.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "report/escape.hpp"
 #include "report/labels.hpp"
@@ -48,25 +49,56 @@ void set_scales(const Plot& plot, Layout& layout) {
   layout.y = scale_of(plot.y, ys, Room::above_and_below);
 }
 
-// Words of marks stand above the frame, right of their lines. From right to left each takes the lowest row where it
-// does not touch another: so a line that goes up to a higher row passes left of the words below. Returns the rows.
-int place_marks(const Plot& plot, Layout& layout) {
-  for (const Mark& mark : plot.marks) {
-    if (shows(plot.x, mark.x)) layout.marks.push_back({mark.x, 0, 0, wrapped(mark.label, kMarkWidth, 1).front()});
+// The words in row `a` and the line that goes up to row `b`.
+bool crosses(const MarkLabel& words, std::size_t a, double line, std::size_t b) {
+  return b > a && line > words.left && line < words.right;
+}
+
+// Words of marks stand above the frame, right of their lines, or left where there is no room. Each takes the lowest row
+// where no words touch and no line goes through words. Returns the rows.
+std::size_t place_marks(const Plot& plot, Layout& layout) {
+  std::vector<Mark> from_right;
+  std::copy_if(plot.marks.begin(), plot.marks.end(), std::back_inserter(from_right),
+               [&](const Mark& mark) { return shows(plot.x, mark.x); });
+  std::stable_sort(from_right.begin(), from_right.end(), [](const Mark& a, const Mark& b) { return a.x > b.x; });
+  std::vector<MarkLabel>& marks = layout.marks;
+  double taken_from = layout.width - kMargin;  // by words left of their lines
+  for (const Mark& mark : from_right) {
+    MarkLabel label{mark.x, 0, 0, false, 0, wrapped(mark.label, kMarkWidth, 1).front()};
+    const double width = width_in_pixels(label.text), line = layout.x_of(mark.x);
+    label.before =
+        line + kMarkGap + width > layout.width - kMargin || (line > taken_from && line - kMarkGap - width > kMargin);
+    label.left = label.before ? line - kMarkGap - width : line + kMarkGap;
+    label.right = label.left + width;
+    if (label.before) taken_from = std::min(taken_from, label.left);
+    marks.push_back(std::move(label));
   }
-  std::stable_sort(layout.marks.begin(), layout.marks.end(),
-                   [](const MarkLabel& a, const MarkLabel& b) { return a.x > b.x; });
-  std::vector<double> row_begins;
-  for (MarkLabel& mark : layout.marks) {
-    const double width = width_in_pixels(mark.text), line = layout.x_of(mark.x);
-    mark.left = std::max(kMargin, std::min(line + kMarkGap, layout.width - kMargin - width));
+  // In this order a higher row's line passes beside what is below it.
+  std::stable_sort(marks.begin(), marks.end(), [](const MarkLabel& a, const MarkLabel& b) {
+    return a.before != b.before ? a.before : a.before ? a.x < b.x : a.x > b.x;
+  });
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    const auto fits = [&](std::size_t row, bool lines_too) {
+      for (std::size_t k = 0; k < i; ++k) {
+        const bool touch = marks[i].left < marks[k].right + kCharacter && marks[k].left < marks[i].right + kCharacter;
+        if (rows[k] == row && touch) return false;
+        if (lines_too && (crosses(marks[k], rows[k], layout.x_of(marks[i].x), row) ||
+                          crosses(marks[i], row, layout.x_of(marks[k].x), rows[k]))) {
+          return false;
+        }
+      }
+      return true;
+    };
     std::size_t row = 0;
-    while (row < row_begins.size() && row_begins[row] < mark.left + width + kCharacter) ++row;
-    if (row == row_begins.size()) row_begins.push_back(0);
-    row_begins[row] = std::min(mark.left, line);
-    mark.y = layout.top + kGap + kLineHeight * (static_cast<double>(row) + 0.5);
+    while (row <= i && !fits(row, true)) ++row;
+    if (row > i) {
+      for (row = 0; !fits(row, false);) ++row;
+    }
+    rows.push_back(row);
+    marks[i].y = layout.top + kGap + kLineHeight * (static_cast<double>(row) + 0.5);
   }
-  return static_cast<int>(row_begins.size());
+  return rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end()) + 1;
 }
 
 // Of a label, with a little air: lines of one label are nearer to each other than to those of the next.
@@ -103,7 +135,7 @@ Layout layout_of(const Plot& plot) {
   layout.right = labels > 0 ? layout.label_x - kLeader - kGap : kWidth - 2 * kMargin;
   layout.bottom = kMargin + kLineHeight + kTickLabels;
   layout.top = layout.bottom + std::max(kFrameHeight, label_heights);
-  const int rows = place_marks(plot, layout);
+  const auto rows = static_cast<double>(place_marks(plot, layout));
   const double above = kGap + rows * kLineHeight + kLineHeight + 2 * kGap;  // marks, the name of the y axis
   layout.height = layout.top + above + kTitleHeight * static_cast<double>(layout.title.size()) + kMargin;
   place_labels(layout);

@@ -20,9 +20,10 @@ struct Curve {
 };
 
 struct MarkLabel {
-  double x = 0;     // of the line, in the axis' unit
-  double left = 0;  // of the words
-  double y = 0;     // their middle
+  double x = 0;                // of the line, in the axis' unit
+  double left = 0, right = 0;  // ends of the words, which are perhaps shorter
+  bool before = false;         // the words stand left of the line and end there; else they begin at it
+  double y = 0;                // their middle
   std::string text;
 };
 

@@ -118,7 +118,8 @@ class Script {
     const double x = at_.x_of(mark.x);
     stroke(x, at_.bottom, x, mark.y + kLineHeight / 3,
            fmt::format("back linecolor rgb '{}' linewidth 1 dashtype (3,3)", kMuted.light));
-    write(mark.left, mark.y, mark.text, fmt::format("left front textcolor rgb '{}'", kInk.light));
+    write(mark.before ? mark.right : mark.left, mark.y, mark.text,
+          fmt::format("{} front textcolor rgb '{}'", mark.before ? "right" : "left", kInk.light));
   }
 
   static std::string look_of(const Curve& curve) {

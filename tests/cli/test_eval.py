@@ -134,6 +134,56 @@ class Eval(ProgramTest):
         self.assertEqual(quiet, "")
         self.assertRegex(warned, r"\Astet: warning: with --kv int4,f32 [^\n]* at only \d+\.\d % [^\n]*\n\Z")
 
+    def test_flips(self):
+        told = self.json("eval", "--text", "-", "--flips", "--steps", 30, "--json", stdin=b"ROMEO:")
+        self.assertEqual((told["prompt_tokens"], told["steps"], len(told["ids"])), (6, 30, 30))
+        kinds = ["f16", "bf16", "int8", "int4"]
+        self.assertEqual([(r["dtype"], r["kv"]) for r in told["rows"]],
+                         [("f32", "f32")] + [(k, "f32") for k in kinds] + [("f32", k) for k in kinds])
+        # What f32 made is what generate makes, and each type's own greedy text parts from it at its first flip.
+        greedy = lambda *flags: self.json("generate", "ROMEO:", "-n", 30, "--temperature", 0, "--ignore-eos", "--json",
+                                          *flags)["ids"]
+        plain = greedy()
+        self.assertEqual(told["ids"], plain)
+        self.assertEqual(told["text"], self.json("generate", "ROMEO:", "-n", 30, "--temperature", 0, "--json")["text"])
+        flipped = 0
+        for row in told["rows"]:
+            with self.subTest(dtype=row["dtype"], kv=row["kv"]):
+                own = greedy("--dtype", row["dtype"], "--kv", row["kv"])
+                parts = next((i for i, (a, b) in enumerate(zip(plain, own)) if a != b), None)
+                first = row["first_flip"]
+                self.assertEqual(first is None, parts is None)
+                if first:
+                    flipped += 1
+                    self.assertEqual((first["step"], first["was"], first["is"]), (parts + 1, plain[parts], own[parts]))
+                self.assertEqual(row["max_logit_distance"], max(row["distances"]))
+                self.assertEqual((row["compared"], row["differing"]), (30 * 256, 0))
+                self.assertIs(row["cached_equals_recomputed"], True)
+        self.assertGreater(flipped, 0)
+        self.assertIs(told["equal"], True)
+        table = self.ok("eval", "--text", "-", "--flips", "--steps", 30, stdin=b"ROMEO:").decode()
+        self.assertEqual(table.count("yes, 7680 values"), 9)
+
+    def test_flips_of_what_is_asked_for(self):
+        rows = lambda *flags: [(r["dtype"], r["kv"]) for r in
+                               self.json("eval", "-m", PLAIN, "--ids", self.ids_file([1, 2]), "--flips", "--json", *flags)["rows"]]
+        self.assertEqual(rows("--dtype", "bf16"), [("f32", "f32"), ("bf16", "f32")])
+        self.assertEqual(rows("--kv", "0:int8"), [("f32", "f32"), ("f32", "0:int8")])
+        self.assertEqual(rows("--kv", "int8,f16", "--dtype", "int4,int8"),
+                         [("f32", "f32"), ("int4", "f32"), ("int8", "f32"), ("f32", "int8,f16")])
+
+    def test_flips_wrong_use(self):
+        ids = self.ids_file([1, 2, 3])
+        flips = ["eval", "-m", PLAIN, "--ids", ids, "--flips"]
+        self.fails(1, [*flips, "--tokens", 3, "--steps", 10], "3 tokens of prompt", "10 steps", "12")
+        self.fails(1, [*flips, "--kv", "7:int8"], "7")
+        self.fails(2, [*flips, "--steps", 0], "--steps")
+        self.fails(2, [*flips, "--window", 8], "--window")
+        self.fails(2, ["eval", "-m", PLAIN, "--ids", ids, "--steps", 3], "--flips")
+        self.fails(2, ["eval", "-m", PLAIN, "--ids", ids, "--report", self.folder / "x"], "--flips")
+        self.assertFalse((self.folder / "x").exists())
+        self.fails(2, ["eval", "--flips"], "--text")
+
     def test_generate_warns_of_fluent_text_that_is_not_the_models(self):
         planted = self.folder / "planted"
         shutil.copytree(BUNDLED, planted)

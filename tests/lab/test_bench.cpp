@@ -8,6 +8,7 @@
 #include "kernels/probe.hpp"
 #include "lab/bench.hpp"
 #include "lab/bench_limits.hpp"
+#include "lab/bench_report.hpp"
 #include "model/model.hpp"
 
 namespace stet::lab {
@@ -193,6 +194,65 @@ TEST(BenchFaults, APeakLoopSlowerThanAKernelIsNamed) {
   EXPECT_THAT(bench_faults(report), IsEmpty());
   report.peaks.push_back({DType::int4, 200, 201});
   EXPECT_THAT(bench_faults(report), ElementsAre(HasSubstr("int4: a matmul reaches 201.0 GFLOP/s")));
+}
+
+// A row of 1 GB and 2 G operations on a machine of 10 GB/s and 100 GFLOP/s: 100 ms at least, by reading.
+BenchRow made_up(BenchTest test, Pos depth, int batch, double ms) {
+  BenchRow row;
+  row.at = {test, depth, batch};
+  row.kv = "f32";
+  row.ms = ms;
+  row.work.weight_bytes = 1e9;
+  row.work.linear_operations = 2e9;
+  row.limits = {10, 100, 100};
+  return row;
+}
+
+TEST(BenchReport, PlotsWhatThereIs) {
+  BenchReport measured;
+  const BenchTest pp{kPrefill, 8}, tg{kDecode, 4};
+  measured.rows = {made_up(pp, 0, 1, 200), made_up(tg, 0, 1, 125), made_up(tg, 0, 4, 250), made_up(tg, 64, 1, 400)};
+  BenchOptions options;
+  options.model = "random:char";
+  const report::Report page = report_of(options, measured);
+  EXPECT_EQ(page.summary,
+            "random:char on 1 thread: prefill reaches 50 % of its bound, decode reaches 25 to 80 % of its bound.");
+  ASSERT_EQ(page.sections.size(), 1U);
+  const report::Section& section = page.sections[0];
+  EXPECT_THAT(section.paragraphs, IsEmpty());
+  ASSERT_EQ(section.plots.size(), 3U);
+
+  // The roof: 10 GB/s x the operations of a byte, up to 100 GFLOP/s, which are reached at 10 operations a byte.
+  const report::Plot& roofline = section.plots[0];
+  ASSERT_EQ(roofline.series.size(), 3U);
+  EXPECT_THAT(roofline.series[0].points,
+              ElementsAre(testing::Pair(1, 10), testing::Pair(10, 100), testing::Pair(20, 100)));
+  EXPECT_THAT(roofline.series[1].points, ElementsAre(testing::Pair(2, 10)));  // prefill
+  EXPECT_THAT(roofline.series[2].points, ElementsAre(testing::Pair(2, 5), testing::Pair(2, 8), testing::Pair(2, 16)));
+
+  const report::Plot& depth = section.plots[1];
+  ASSERT_EQ(depth.series.size(), 2U);
+  EXPECT_EQ(depth.series[0].label, "f32, 1 sequence");
+  EXPECT_THAT(depth.series[0].points, ElementsAre(testing::Pair(0, 8), testing::Pair(64, 2.5)));
+  EXPECT_THAT(depth.series[1].points, ElementsAre(testing::Pair(0, 16)));
+
+  const report::Plot& batch = section.plots[2];
+  ASSERT_EQ(batch.series.size(), 2U);
+  EXPECT_EQ(batch.series[0].label, "f32, depth 0");
+  EXPECT_THAT(batch.series[0].points, ElementsAre(testing::Pair(1, 80), testing::Pair(4, 40)));
+
+  const report::Table& table = section.tables.at(0);
+  ASSERT_EQ(table.rows.size(), 4U);
+  for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.columns.size());
+}
+
+TEST(BenchReport, SaysWhatSpeaksAgainstItAndStandsWithoutRows) {
+  BenchReport measured;
+  EXPECT_THAT(report_of({}, measured).sections.at(0).plots, IsEmpty());
+  measured.rows = {made_up({kDecode, 4}, 0, 1, 50)};
+  const report::Report page = report_of({}, measured);
+  EXPECT_THAT(page.sections.at(0).paragraphs, ElementsAre(HasSubstr("200.0 % of its bound")));
+  EXPECT_EQ(page.sections.at(0).plots.size(), 1U);  // one depth and one batch make no curve
 }
 
 TEST(BenchRow, TokensASecond) {

@@ -157,22 +157,34 @@ TEST(Layout, LabelsNeverOverlap) {
   EXPECT_GT(at.right, at.width / 3);  // the frame keeps most of the picture
 }
 
-TEST(Layout, WordsOfMarksDoNotOverlapEachOtherOrLines) {
+// No words touch others, none leave the picture, no line goes through words.
+void expect_marks_apart(const std::vector<Mark>& marks, std::size_t shown) {
   Plot plot = plot_of({{"a", Series::Style::line, {{16, 1}, {16384, 2}}}});
-  plot.marks = {
-      {776, "with the head: 776"}, {768, "6C = 768"}, {128, "context"}, {16384, "at the very end of it"}, {kNan, "?"}};
+  plot.marks = marks;
   const Layout at = layout_of(plot);
-  ASSERT_EQ(at.marks.size(), 4U);
+  ASSERT_EQ(at.marks.size(), shown);
   for (const MarkLabel& a : at.marks) {
-    const double width = static_cast<double>(width_of(a.text)) * kFontSize * 0.62;
-    EXPECT_LE(a.left + width, at.width);
+    EXPECT_GE(a.left, 0) << a.text;
+    EXPECT_LE(a.right, at.width) << a.text;
+    EXPECT_GE(a.right - a.left, static_cast<double>(width_of(a.text)) * kFontSize * 0.6);
+    EXPECT_GT(a.y, at.top);
+    EXPECT_LT(a.y, at.height - kTitleHeight);
     for (const MarkLabel& b : at.marks) {
       if (&a == &b) continue;
-      EXPECT_TRUE(a.y != b.y || a.left + width < b.left || b.left < a.left);
-      // b's line goes up to b's row and does not cross a's words.
-      EXPECT_FALSE(b.y > a.y && at.x_of(b.x) > a.left && at.x_of(b.x) < a.left + width);
+      EXPECT_TRUE(a.y != b.y || a.right < b.left || b.right < a.left) << a.text << " touches " << b.text;
+      const double line = at.x_of(b.x);
+      EXPECT_FALSE(b.y > a.y && line > a.left && line < a.right)
+          << "the line of " << b.text << " goes through " << a.text;
     }
   }
+}
+
+TEST(Layout, WordsOfMarksDoNotOverlapEachOtherOrLines) {
+  expect_marks_apart({{776, "with the head: 776"}, {768, "6C = 768"}, {128, "context"}, {kNan, "?"}}, 3);
+  expect_marks_apart({{16384, "at the very end, in many words"}}, 1);
+  expect_marks_apart(
+      {{16384, "at the very end, in many words"}, {16000, "a little before that, also long"}, {15000, "short"}}, 3);
+  expect_marks_apart({{16, "at the start"}, {17, "after it"}, {18, "and again"}, {20, "and so on"}}, 4);
 }
 
 TEST(Script, HostileWordsStayWords) {
