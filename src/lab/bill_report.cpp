@@ -171,8 +171,8 @@ report::Table rows_table(const Bill& bill) {
          bytes_cell(row.total), bytes_cell(row.total + bill.model.weight_bytes), past_words(bill, row.past_context)});
   }
   table.note =
-      "its rows: what all sequences store. a sequence: the cells that it has room in (whole cells of 16 tokens or "
-      "pages). in all: cells and tables, what the cache reserves to the byte.";
+      "its rows: what all sequences store. a sequence: the cells that it has room in (whole cells of 16\n"
+      "tokens or pages). in all: cells and tables, what the cache reserves to the byte.";
   return table;
 }
 

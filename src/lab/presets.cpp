@@ -1,3 +1,4 @@
+// A little longer than most files: it is a table of models, and what each row of it means.
 #include "lab/presets.hpp"
 
 #include <fmt/format.h>
