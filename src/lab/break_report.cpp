@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "lab/break.hpp"
 
@@ -130,26 +131,30 @@ report::Report report_of(const BreakReport& report) {
                                      "them caught by a pair of stet verify.",
                                      report.bugs.size())
                                : "Not every bug was caught.";
-  page.facts = {{"model", report.model}, {"type", name_of(report.dtype)}, {"seed", fmt::format("{}", report.seed)}};
+  page.facts = {{"type", name_of(report.dtype)}};
   report::Section summary;
   summary.title = "All of them";
   report::Plot plot;
   plot.name = "break_distance";
-  plot.title = "How far a bug moves the logits, token by token";
+  plot.title = "How far a bug has moved the logits";
   plot.x = {"new token"};
-  plot.y = {"largest distance of a logit", true};
+  plot.y = {"largest distance of a logit so far", true};
+  std::size_t tokens = std::numeric_limits<std::size_t>::max();  // that all texts have
+  for (const BugReport& bug : report.bugs) tokens = std::min(tokens, bug.distance.size());
   for (const BugReport& bug : report.bugs) {
     report::Series series;
     series.label = bug.name;
-    for (std::size_t i = 0; i < bug.distance.size(); ++i) {
+    double largest = 0;
+    for (std::size_t i = 0; i < tokens; ++i) {
+      if (bug.distance[i] > largest) largest = bug.distance[i];
       // 0 has no place on this axis: there the bug is not to be seen.
-      if (bug.distance[i] > 0) series.points.emplace_back(static_cast<double>(i + 1), bug.distance[i]);
+      if (largest > 0) series.points.emplace_back(static_cast<double>(i + 1), largest);
     }
     plot.series.push_back(std::move(series));
   }
   plot.caption =
-      "Each bug reads the right text, so that only the cache differs. Where a line is missing the logits are "
-      "the same to the bit.";
+      "Each bug reads the right text, so that only the cache differs. Where a line has not begun the logits are the "
+      "same to the bit.";
   summary.plots.push_back(std::move(plot));
   summary.tables.push_back(table_of(report));
   page.sections.push_back(std::move(summary));

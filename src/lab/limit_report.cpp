@@ -155,10 +155,7 @@ report::Report report_of(const LimitReport& report) {
       "Past {} tokens a model with learned positions can stop, or recompute its last window for "
       "every token, which is exact and costs what having no cache costs.",
       report.limit);
-  page.facts = {{"model", report.model},
-                {"type", name_of(report.dtype)},
-                {"threads", fmt::format("{}", report.threads)},
-                {"seed", fmt::format("{}", report.seed)}};
+  page.facts = {{"type", name_of(report.dtype)}, {"threads", fmt::format("{}", report.threads)}};
   report::Section section;
   section.title = "Four ways past the limit";
   section.paragraphs = words_of(report);
