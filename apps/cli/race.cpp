@@ -26,6 +26,7 @@ constexpr const char* kExample =
     "  stet race -m random:gpt2 --every 10 --report race/\n"
     "  stet race -m random:char,ctx=1024 --prompt 1 -n 512 --dtype f64\n"
     "  stet race --by context\n"
+    "  stet race --breakdown -m random:gpt2 --context 16,256,1024\n"
     "  stet race --memory\n"
     "  stet race --memory --context 16384\n\n"
     "Generates the same text without a cache (holding all attention scores at once; holding those of 128 queries), "
@@ -41,7 +42,7 @@ struct RaceFlags {
   lab::ContextOptions contexts;
   lab::MemoryOptions memory;
   std::string by;
-  bool by_memory = false, json = false;
+  bool by_memory = false, breakdown = false, json = false;
   ReportFlag report;
 };
 
@@ -194,6 +195,10 @@ CLI::Option* add_lengths(CLI::App& app, const std::string& name, std::vector<Pos
 
 /// The options of all three experiments from the flags; throws a usage error of flags that do not go together.
 void resolve(RaceFlags& flags, const CLI::App& app, std::optional<DType> dtype, const std::vector<Pos>& contexts) {
+  if (flags.breakdown) {
+    flags.by = "context";
+    flags.contexts.most_uncached = 0;
+  }
   const bool by_context = !flags.by.empty();
   const auto only = [&](const char* flag, bool fits, const char* where) {
     if (app.count(flag) > 0 && !fits) throw CLI::ValidationError(flag, std::string("goes with ") + where);
@@ -202,9 +207,9 @@ void resolve(RaceFlags& flags, const CLI::App& app, std::optional<DType> dtype, 
   for (const char* flag : {"--prompt", "-n", "--every", "--all-logits", "--page"}) {
     only(flag, plain, "the race itself, not with --by or --memory");
   }
-  only("--context", !plain, "--by context or --memory");
-  only("--most-uncached", by_context, "--by context");
-  only("--trained", by_context, "--by context");
+  only("--context", !plain, "--by context, --breakdown or --memory");
+  only("--most-uncached", by_context && !flags.breakdown, "--by context");
+  only("--trained", by_context && !flags.breakdown, "--by context");
   only("--tries", by_context, "--by context");
   only("--prefill-chunk", !by_context, "the race itself or --memory");
   if (flags.by_memory && contexts.size() > 1) throw CLI::ValidationError("--context", "must be one with --memory");
@@ -219,7 +224,7 @@ void resolve(RaceFlags& flags, const CLI::App& app, std::optional<DType> dtype, 
   flags.contexts.seed = flags.memory.seed = flags.race.seed;
   flags.contexts.contexts = contexts;
   if (!contexts.empty()) flags.memory.context = contexts.front();
-  if (by_context && app.count("--trained") == 0) flags.contexts.trained = model_of({});
+  if (by_context && !flags.breakdown && app.count("--trained") == 0) flags.contexts.trained = model_of({});
   if (app.count("--prefill-chunk") > 0) flags.memory.prefill_chunk = flags.race.prefill_chunk;
 }
 
@@ -261,8 +266,13 @@ void add_race(CLI::App& app, Run& run) {
   auto* memory = sub->add_flag("--memory", flags->by_memory,
                                "What a step, and filling the cache, takes at its peak (same default model)");
   memory->excludes("--by");
-  add_lengths(*sub, "--context", *contexts,
-              "With --by or --memory: tokens, the new one included (default: 16 to the model's context; 2048)");
+  sub->add_flag("--breakdown", flags->breakdown,
+                "With the cache only: what part of a step are weights, attention, the head and the rest, by context")
+      ->excludes("--by")
+      ->excludes(memory);
+  add_lengths(
+      *sub, "--context", *contexts,
+      "With --by, --breakdown or --memory: tokens, the new one included (default: 16 to the model's context; 2048)");
   add_number(*sub, "--most-uncached", flags->contexts.most_uncached, from_to<std::int64_t>(0, std::int64_t{1} << 40),
              "With --by: longer contexts are measured with the cache only (default: 2048)");
   add_text(

@@ -93,7 +93,7 @@ report::Table steps_table(const ContextReport& report) {
 report::Table split_table(const ContextReport& report) {
   report::Table table;
   table.name = "breakdown";
-  table.title = "Where a cached step's time goes, ms";
+  table.title = report.compared > 0 ? "Where a cached step's time goes, ms" : head_line(report.options);
   table.columns = {{"context", "context"}, {"weights", "weights_ms"}, {"attention", "attention_ms"},
                    {"head", "head_ms"},    {"rest", "rest_ms"},       {"attention's share", "attention_share"}};
   for (const ContextRow& row : report.rows) {
@@ -175,10 +175,12 @@ report::Report report_of(const ContextReport& contexts) {
                     last->context, last->cached_ms, *last->by_rows_ms, *last->speed_up());
   }
   report.summary += bend_words(contexts);
-  report.summary += contexts.different == 0
-                        ? fmt::format(" All logits are the same bits: {} rows compared.", contexts.compared)
-                        : fmt::format(" NOT the same bits: {} of {} rows.", contexts.different, contexts.compared);
-  report.sections.push_back({"A step, by context", {}, {steps_plot(contexts)}, {steps_table(contexts)}, {}});
+  if (contexts.compared > 0) {
+    report.summary += contexts.different == 0
+                          ? fmt::format(" All logits are the same bits: {} rows compared.", contexts.compared)
+                          : fmt::format(" NOT the same bits: {} of {} rows.", contexts.different, contexts.compared);
+    report.sections.push_back({"A step, by context", {}, {steps_plot(contexts)}, {steps_table(contexts)}, {}});
+  }
   report.sections.push_back({"Where the time goes", {}, {split_plot(contexts)}, {split_table(contexts)}, {}});
   return report;
 }

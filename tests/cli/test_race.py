@@ -50,6 +50,13 @@ class Race(ProgramTest):
         self.assertIsNotNone(result["contexts"][0]["trained_ms"])
         self.assertEqual(result["contexts"][1]["published_by_rows_ms"], "17-19")
 
+    def test_breakdown(self):
+        result = self.json("race", "--breakdown", "-m", "random:llama-tiny", "--context", "8,64", "--tries", "1", "--json")
+        self.assertNotIn("contexts", result)
+        for row in result["breakdown"]:
+            parts = sum(row[part] for part in ("weights_ms", "attention_ms", "head_ms", "rest_ms"))
+            self.assertAlmostEqual(row["attention_ms"] / parts, row["attention_share"], places=9)
+
     def test_memory(self):
         result = self.json("race", "--memory", "--context", "300", "--json")
         self.assertTrue(result["equal"])
@@ -74,7 +81,8 @@ class Race(ProgramTest):
         self.fails(1, ["race", "--report", self.folder / "a" / "b"], "a")
         for args in (["--prompt", "0"], ["--prompt", "8,"], ["--every", "0"], ["--by", "layer"], ["--page", "17"],
                      ["--memory", "--by", "context"], ["--context", "8"], ["--memory", "--prompt", "3"],
-                     ["--by", "context", "--every", "2"], ["--memory", "--context", "8,16"], ["--report", ""]):
+                     ["--by", "context", "--every", "2"], ["--memory", "--context", "8,16"], ["--breakdown", "--trained", "x"], ["--breakdown", "--memory"],
+                     ["--report", ""]):
             self.fails(2, ["race", *args], args[-2] if len(args) > 1 and args[-2].startswith("--") else args[0])
 
     def test_interrupt_leaves_no_page(self):
