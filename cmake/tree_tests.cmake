@@ -3,6 +3,10 @@
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME tree.rooms COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/check_deps.py)
 add_test(NAME tree.rooms_selftest COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/check_deps.py --selftest)
+# What the tutorial says, printed anew.
+add_test(NAME docs.tutorial COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/tutorial --check
+  --stet $<TARGET_FILE:stet_cli>)
+set_tests_properties(docs.tutorial PROPERTIES TIMEOUT 600)
 
 # The examples, built by find_package(stet) against an install. A sanitized library would need their flags too: not there.
 if(STET_SANITIZE OR STET_FUZZ)

@@ -89,7 +89,8 @@ class Race(ProgramTest):
         folder = self.folder / "report"
         process = start("race", "-m", LONG, "--report", folder)
         self.interrupt(process)
-        self.assertEqual(process.wait(), 130)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
         self.assertFalse((folder / "report.html").exists())
 
 
