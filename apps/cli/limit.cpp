@@ -157,7 +157,7 @@ void add_limit(CLI::App& app, Run& run) {
       ->type_name("LIST");
   constexpr int kMostTries = 1000, kMostThreads = 1024;
   add_number(*sub, "--tries", flags->options.tries, from_to(1, kMostTries),
-             "Each step is the fastest of so many (default: 5; 1 for large models)");
+             "Each step is the fastest of so many (default: 5; 3 for large models)");
   add_number(*sub, "--threads", flags->options.threads, from_to(1, kMostThreads),
              "Threads; changes speed, never a bit (default: as many as this process may run on)");
   add_number<std::uint64_t>(*sub, "--seed", flags->options.seed,

@@ -80,7 +80,7 @@ class Measuring {
       return fail(Code::invalid_argument, fmt::format("a limit of {} tokens: must be {} to the model's context of {}",
                                                       limit, kShortestLimit, context));
     }
-    if (options_.tries == 0) options_.tries = large ? 1 : 5;
+    if (options_.tries == 0) options_.tries = large ? 3 : 5;
     if (options_.threads == 0) options_.threads = base::available_cpus();
     if (options_.lengths.empty()) {
       options_.lengths = {static_cast<int>(limit * 100 / kUsualLimit), static_cast<int>(limit * 300 / kUsualLimit)};

@@ -17,7 +17,7 @@ struct LimitOptions {
   DType dtype = DType::f32;
   Pos limit = 0;             // tokens of the window; 0: the context, at most 128, or 32 for large models
   std::vector<int> lengths;  // new tokens of texts; empty: 100 and 300 for a limit of 128, and in proportion
-  int tries = 0;             // each step's time is the fastest of so many; 0: 5, or 1 for large models
+  int tries = 0;             // each step's time is the fastest of so many; 0: 5, or 3 for large models
   int threads = 0;           // 0: as many as there are
   std::uint64_t seed = 0;
 };
