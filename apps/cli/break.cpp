@@ -88,7 +88,10 @@ Json report_json(const lab::BreakReport& report) {
 }
 
 std::string verdict(const lab::BreakReport& report) {
-  if (report.caught) return fmt::format("verdict: {} bugs, every one caught\n", report.bugs.size());
+  if (report.caught) {
+    const std::size_t n = report.bugs.size();
+    return fmt::format("verdict: {} bug{}, every one caught\n", n, n == 1 ? "" : "s");
+  }
   std::string missed;
   for (const auto& bug : report.bugs) {
     if (bug.caught() && bug.sleeps()) continue;
