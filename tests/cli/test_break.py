@@ -47,7 +47,7 @@ class Break(ProgramTest):
             self.assertIn('"' + told[key]["text"].replace("\n", "\\n") + '"', text)
         for words in (told["what"], told["cure"], told["pair"]["name"], "|wrong - v0|, layer 0 = 0;", "keys = 65"):
             self.assertIn(words, text)
-        self.assertEqual(text.splitlines()[-1], "verdict: 1 bugs, every one caught")
+        self.assertEqual(text.splitlines()[-1], "verdict: 1 bug, every one caught")
 
     def test_is_deterministic(self):
         for model in (BUNDLED, "random:llama-tiny"):
