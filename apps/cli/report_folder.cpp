@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 
@@ -67,7 +68,11 @@ int ReportFolder::write(report::Report report, const std::string& model, std::op
   if (!command.empty()) command.front() = std::filesystem::path(command.front()).filename().string();
   facts.emplace_back("command", shell_quoted(command));
   facts.emplace_back("date", now_in_words());
-  report.facts.insert(report.facts.begin(), facts.begin(), facts.end());
+  for (auto& fact : report.facts) {
+    const auto named = [&](const auto& other) { return other.first == fact.first; };
+    if (std::none_of(facts.begin(), facts.end(), named)) facts.push_back(std::move(fact));
+  }
+  report.facts = std::move(facts);
   Progress progress("report");
   progress.show("drawing");
   const auto written = folder_->write(report, [] { return !interrupted(); });

@@ -207,6 +207,7 @@ report::Report report_of(const Bill& bill) {
   report::Report out;
   out.title = "stet plan";
   out.summary = summary_of(bill);
+  out.facts = {{"model", bill.model.name}};
   if (!bill.model.source.empty()) out.facts.emplace_back("its config.json", bill.model.source);
   out.facts.emplace_back("attention", bill.model.attention);
   out.facts.emplace_back("context", fmt::format("{} tokens", grouped(bill.model.context)));

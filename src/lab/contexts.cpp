@@ -181,7 +181,8 @@ Result<ContextReport> by_context(const ContextOptions& options, const ContextCal
     if (!cached) return pass(cached);
     row.cached_ms = cached->ms;
     row.split = cached->split;
-    row.counted = multiply_adds(model, 0, context) / multiply_adds(model, context - 1, 1);
+    row.cached_madds = multiply_adds(model, context - 1, 1);
+    row.uncached_madds = multiply_adds(model, 0, context);
     for (const auto& [form, ms] : {std::pair{Form::by_rows, &row.by_rows_ms}, {Form::at_once, &row.at_once_ms}}) {
       if (context > options.most_uncached) continue;
       const auto uncached = stopwatch.run(form, context);

@@ -38,9 +38,10 @@ struct ContextRow {
   std::optional<double> at_once_ms, by_rows_ms;  // without a cache
   double cached_ms = 0;
   Split split;                                  // of the fastest cached step
-  double counted = 0;                           // speed-up by multiply-adds: uncached over cached
+  double cached_madds = 0, uncached_madds = 0;  // multiply-adds of the step in either way
   std::optional<double> trained_ms, random_ms;  // cached, by the trained model and by random weights of its shape
-  std::optional<double> speed_up() const;       // measured: rows of scores over cached
+  double counted() const { return uncached_madds / cached_madds; }  // speed-up by multiply-adds
+  std::optional<double> speed_up() const;                           // measured: rows of scores over cached
 };
 
 struct ContextReport {

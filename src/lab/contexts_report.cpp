@@ -73,7 +73,7 @@ report::Table steps_table(const ContextReport& report) {
   }
   for (const ContextRow& row : report.rows) {
     std::vector<Cell> cells = {report::count(row.context), ms(row.at_once_ms),     ms(row.by_rows_ms),
-                               ms(row.cached_ms),          factor(row.speed_up()), factor(row.counted)};
+                               ms(row.cached_ms),          factor(row.speed_up()), factor(row.counted())};
     if (trained) {
       cells.push_back(ms(row.trained_ms));
       cells.push_back(ms(row.random_ms));
@@ -93,7 +93,7 @@ report::Table steps_table(const ContextReport& report) {
 report::Table split_table(const ContextReport& report) {
   report::Table table;
   table.name = "breakdown";
-  table.title = report.compared > 0 ? "Where a cached step's time goes, ms" : head_line(report.options);
+  table.title = report.options.most_uncached > 0 ? "Where a cached step's time goes, ms" : head_line(report.options);
   table.columns = {{"context", "context"}, {"weights", "weights_ms"}, {"attention", "attention_ms"},
                    {"head", "head_ms"},    {"rest", "rest_ms"},       {"attention's share", "attention_share"}};
   for (const ContextRow& row : report.rows) {
@@ -107,30 +107,46 @@ report::Table split_table(const ContextReport& report) {
   return table;
 }
 
+// Multiply-adds in the time that the longest of some measured steps had for each of its own.
+Series model_of(const std::vector<std::pair<double, double>>& madds, const Series& measured) {
+  Series model{measured.label + ", by multiply-adds", Series::Style::model, {}, measured.colour};
+  if (measured.points.empty()) return model;
+  const std::size_t last = measured.points.size() - 1;
+  for (std::size_t i = 0; i <= last; ++i) {
+    model.points.emplace_back(madds[i].first, measured.points[last].second * madds[i].second / madds[last].second);
+  }
+  return model;
+}
+
 Plot steps_plot(const ContextReport& report) {
   Plot plot;
   plot.name = "step-by-context";
   plot.title = "A step without a cache recomputes its whole context; with one it reads it";
   plot.x = {"context, tokens", true, true, false};
   plot.y = {"time of one step, ms", true, false, false};
-  const std::string rows = fmt::format("no cache, {} rows of scores", report.options.score_rows);
-  Series at_once{"no cache, all scores at once", Series::Style::marked, {}, 0},
-      by_rows{rows, Series::Style::marked, {}, 1}, cached{"with a cache", Series::Style::marked, {}, 3},
-      counted{"by multiply-adds", Series::Style::model, {}, 1};
+  Series at_once{"no cache, all scores", Series::Style::marked, {}, 0},
+      by_rows{"no cache", Series::Style::marked, {}, 1}, cached{"with a cache", Series::Style::marked, {}, 3};
+  std::vector<std::pair<double, double>> uncached_madds, cached_madds;
   for (const ContextRow& row : report.rows) {
     const auto x = static_cast<double>(row.context);
     if (row.at_once_ms) at_once.points.emplace_back(x, *row.at_once_ms);
-    if (row.by_rows_ms) by_rows.points.emplace_back(x, *row.by_rows_ms);
+    if (row.by_rows_ms) {
+      by_rows.points.emplace_back(x, *row.by_rows_ms);
+      uncached_madds.emplace_back(x, row.uncached_madds);
+    }
     cached.points.emplace_back(x, row.cached_ms);
-    counted.points.emplace_back(x, row.cached_ms * row.counted);
+    cached_madds.emplace_back(x, row.cached_madds);
   }
-  for (Series* series : {&at_once, &by_rows, &cached, &counted}) {
+  Series uncached_model = model_of(uncached_madds, by_rows), cached_model = model_of(cached_madds, cached);
+  for (Series* series : {&at_once, &by_rows, &uncached_model, &cached, &cached_model}) {
     if (!series->points.empty()) plot.series.push_back(std::move(*series));
   }
-  plot.caption =
-      "Dashed: the cached step times the ratio of multiply-adds, which is what a step without a cache would take if "
-      "each "
-      "multiply-add cost the same.";
+  plot.caption = fmt::format(
+      "No cache: {} rows of scores at a time. Dashed: what the step would take if each multiply-add cost what it does "
+      "at "
+      "the longest context measured. Points above: the step has a cost of its own beside the arithmetic; points below: "
+      "what it reads is in the CPU's caches.",
+      report.options.score_rows);
   return plot;
 }
 
@@ -175,10 +191,13 @@ report::Report report_of(const ContextReport& contexts) {
                     last->context, last->cached_ms, *last->by_rows_ms, *last->speed_up());
   }
   report.summary += bend_words(contexts);
+  const bool steps = contexts.options.most_uncached > 0;  // else only the breakdown was asked for
   if (contexts.compared > 0) {
     report.summary += contexts.different == 0
                           ? fmt::format(" All logits are the same bits: {} rows compared.", contexts.compared)
                           : fmt::format(" NOT the same bits: {} of {} rows.", contexts.different, contexts.compared);
+  }
+  if (steps) {
     report.sections.push_back({"A step, by context", {}, {steps_plot(contexts)}, {steps_table(contexts)}, {}});
   }
   report.sections.push_back({"Where the time goes", {}, {split_plot(contexts)}, {split_table(contexts)}, {}});

@@ -161,7 +161,7 @@ TEST(Contexts, CountWhereAttentionOvertakesTheRest) {
   EXPECT_EQ(result->different, 0);
   EXPECT_DOUBLE_EQ(result->bend_layers, 768);
   EXPECT_EQ(std::lround(result->bend_with_head), 776);
-  EXPECT_NEAR(result->rows[0].counted, 16, 0.5);
+  EXPECT_NEAR(result->rows[0].counted(), 16, 0.5);
   for (const ContextRow& row : result->rows) {
     const Split& s = row.split;
     EXPECT_NEAR(s.weights + s.attention + s.head + s.rest, row.cached_ms, 1e-9);
