@@ -12,15 +12,28 @@
 
 namespace stet::cli {
 
+namespace {
+
+// Below the current folder a path is shorter from there.
+std::string as_seen_from_here(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto here = std::filesystem::current_path(error);
+  if (error) return path.string();
+  const auto relative = path.lexically_relative(here);
+  return relative.empty() || *relative.begin() == ".." ? path.string() : relative.string();
+}
+
+}  // namespace
+
 std::string model_of(const ModelFlags& flags) {
   if (!flags.model.empty()) return flags.model;
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) {
     const auto installed = program.parent_path().parent_path() / "share/stet/models/shakespeare-char";
-    if (std::filesystem::is_directory(installed, error)) return installed.string();
+    if (std::filesystem::is_directory(installed, error)) return as_seen_from_here(installed);
   }
-  return STET_BUNDLED_MODEL;
+  return as_seen_from_here(STET_BUNDLED_MODEL);
 }
 
 Result<Engine> load_engine(const ModelFlags& flags) {
