@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/memory.hpp"
 
@@ -59,6 +60,21 @@ TEST(MemoryOfThisMachine, IsThere) {
   const auto available = available_memory();
   ASSERT_TRUE(available);
   EXPECT_GT(*available, std::uint64_t{1} << 20);
+}
+
+TEST(PeakMemory, IsThatSinceTheLastReset) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20, kMost = std::size_t{16} << 20;
+  if (!peak_memory() || !reset_peak_memory())
+    GTEST_SKIP() << "the system does not tell its peak, or does not forget it";
+  const std::uint64_t before = *peak_memory();
+  {
+    std::vector<char> taken(kBytes, 1);
+    EXPECT_GE(*peak_memory(), before + kBytes - kMost);
+    EXPECT_EQ(taken[kBytes / 2], 1);
+  }
+  EXPECT_GE(*peak_memory(), before + kBytes - kMost);  // it is remembered
+  ASSERT_TRUE(reset_peak_memory());
+  EXPECT_LE(*peak_memory(), before + kMost);
 }
 
 }  // namespace
