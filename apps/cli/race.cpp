@@ -101,7 +101,7 @@ Json race_json(const lab::RaceReport& race, const report::Report& page) {
 Json contexts_json(const lab::ContextReport& contexts, const report::Report& page) {
   Json json =
       head_json(contexts.options.model, contexts.options.dtype, contexts.options.threads, contexts.options.seed);
-  json["equal"] = contexts.different == 0;
+  json["equal"] = contexts.compared > 0 ? Json(contexts.different == 0) : Json(nullptr);
   json["compared"] = contexts.compared;
   json["bend_layers"] = contexts.bend_layers;
   json["bend_with_head"] = contexts.bend_with_head;
@@ -113,7 +113,8 @@ Json contexts_json(const lab::ContextReport& contexts, const report::Report& pag
 Json memory_json(const lab::MemoryReport& memory, const report::Report& page) {
   Json json = head_json(memory.options.model, memory.options.dtype, memory.options.threads, memory.options.seed);
   json["context"] = memory.options.context;
-  json["equal"] = memory.different == 0;
+  json["equal"] = memory.compared > 0 ? Json(memory.different == 0) : Json(nullptr);
+  json["compared"] = memory.compared;
   json["rows"] = rows_json(page.sections.front().tables.front());
   return json;
 }
@@ -125,10 +126,10 @@ int finish(const report::Report& page, bool equal, bool json) {
     out.write(page.json + '\n');
   } else {
     for (const auto& section : page.sections) {
-      for (const auto& paragraph : section.paragraphs) out.write(paragraph + '\n');
-      for (const auto& table : section.tables) out.write(report::text_of(table) + '\n');
+      for (const auto& paragraph : section.paragraphs) out.write(printable(paragraph) + '\n');
+      for (const auto& table : section.tables) out.write(printable(report::text_of(table), true) + '\n');
     }
-    out.write(page.summary + '\n');
+    out.write(printable(page.summary) + '\n');
   }
   if (!out.state() && !out.closed()) return report(out.state().error());
   return equal ? kOk : kFailure;
@@ -176,21 +177,14 @@ int run_race(const RaceFlags& flags) {
 
 /// Lengths with commas.
 CLI::Option* add_lengths(CLI::App& app, const std::string& name, std::vector<Pos>& target, const std::string& help) {
-  auto set = [&target, name](const std::string& text) {
-    target.clear();
-    std::string_view rest = text;
-    for (bool more = true; more;) {
-      const std::size_t comma = rest.find(',');
-      more = comma != std::string_view::npos;
-      Pos value = 0;
-      if (!parse_number(rest.substr(0, comma), value) || value < 1) {
-        throw CLI::ValidationError(name, "must be whole numbers from 1 and commas, not '" + text + "'");
-      }
-      target.push_back(value);
-      rest = more ? rest.substr(comma + 1) : std::string_view();
-    }
-  };
-  return add_text(app, name, set, help)->type_name("LIST");
+  return add_list(
+      app, name, "whole numbers from 1 with commas between", help, [&target] { target.clear(); },
+      [&target](std::string_view text) {
+        Pos value = 0;
+        if (!parse_number(text, value) || value < 1) return false;
+        target.push_back(value);
+        return true;
+      });
 }
 
 /// The options of all three experiments from the flags; throws a usage error of flags that do not go together.
@@ -224,7 +218,8 @@ void resolve(RaceFlags& flags, const CLI::App& app, std::optional<DType> dtype, 
   flags.contexts.seed = flags.memory.seed = flags.race.seed;
   flags.contexts.contexts = contexts;
   if (!contexts.empty()) flags.memory.context = contexts.front();
-  if (by_context && !flags.breakdown && app.count("--trained") == 0) flags.contexts.trained = model_of({});
+  flags.contexts.trained_must_fit = app.count("--trained") > 0;
+  if (by_context && !flags.breakdown && !flags.contexts.trained_must_fit) flags.contexts.trained = model_of({});
   if (app.count("--prefill-chunk") > 0) flags.memory.prefill_chunk = flags.race.prefill_chunk;
 }
 

@@ -49,6 +49,7 @@ struct Matmul {
   T* y = nullptr;
   std::size_t y_stride = 0;
   QuantizedRows quantized{};
+  bool head = false;     // the output head, which a profile tells apart
   bool onwards = false;  // the caller's next call is likely to be for the panels after these: a hint to prefetch
 };
 

@@ -77,9 +77,7 @@ template <class T>
 bool run_matmul(const Compute& on, const Matmul<T>& given, int rows, std::byte* scratch) {
   if (rows == 0) return true;  // a step whose logits nobody wants
   Profile* profile = on.profile;
-  const Timed timed(profile == nullptr                ? nullptr
-                    : given.w->out() == profile->head ? &profile->head_s
-                                                      : &profile->weights_s);
+  const Timed timed(profile == nullptr ? nullptr : given.head ? &profile->head_s : &profile->weights_s);
   Matmul<T> op = given;
   const auto& table = on.target->table<T>();
   if constexpr (sizeof(T) == sizeof(float)) {

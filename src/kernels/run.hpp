@@ -22,7 +22,6 @@ struct ScoreRows {
 
 /// Seconds that steps spent, by what for. Time elsewhere is that of the caller's clock less these.
 struct Profile {
-  int head = 0;                                       // outputs of the matrix that counts as the head
   double weights_s = 0, head_s = 0, attention_s = 0;  // attention: storing keys and values included
 };
 

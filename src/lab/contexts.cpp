@@ -46,17 +46,16 @@ class Stopwatch {
     o.form = form;
     o.max_len = context;
     o.prefill_chunk = kFillChunk;
-    o.score_rows = options_.score_rows;
+    if (!is_cached(form)) o.wrap = options_.wrap;
     if (auto ok = engine::check_memory(options_.model, {0, 0, most_bytes(model_, o)}); !ok) return pass(ok);
     auto runner = FormRun::make(model_, pool_, o);
     if (!runner) return pass(runner);
     runner->keep_going = callbacks_.keep_going;
-    const Ids ids = random_ids(model_.config(), context, options_.seed);
+    const Ids ids = random_ids(model_.config(), context, options_.seed, kFormsStream);
     if (is_cached(form) && context > 1) {
       if (const auto filled = runner->step(std::span(ids).first(ids.size() - 1)); !filled) return pass(filled);
     }
     kernels::Profile profile;
-    profile.head = model_.config().vocab;
     runner->profile = &profile;
     Fastest fastest;
     const int tries = is_cached(form) ? options_.tries * kCachedTries : options_.tries;
@@ -64,7 +63,7 @@ class Stopwatch {
       if (i > 0) {
         if (auto ok = runner->cut(context - 1); !ok) return pass(ok);
       }
-      profile = {profile.head, 0, 0, 0};
+      profile = {};
       const auto start = Clock::now();
       const auto logits = runner->step(ids);
       const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -117,8 +116,29 @@ void count_bends(const model::Model& model, ContextReport& report) {
   report.bend_with_head = (c.layers * layer + head) / attention;
 }
 
+// Of the layers, which is where the time goes: vocabularies may differ.
 bool same_shape(const ModelConfig& a, const ModelConfig& b) {
-  return a.family == b.family && a.layers == b.layers && a.width == b.width && a.heads == b.heads && a.inner == b.inner;
+  return a.family == b.family && a.layers == b.layers && a.width == b.width && a.heads == b.heads &&
+         a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.inner == b.inner;
+}
+
+// The second write-up's character GPT.
+bool is_published(const ModelConfig& c, DType dtype) {
+  return dtype == DType::f64 && c.family == "gpt2" && c.layers == 4 && c.width == 128 && c.heads == 4 && c.inner == 512;
+}
+
+// Whether there is a trained model to compare with.
+Result<bool> has_trained(const ContextOptions& options, const ModelConfig& config) {
+  if (options.trained.empty()) return false;
+  if (options.trained.starts_with("random:")) {
+    return fail(Code::invalid_argument, fmt::format("{} is not trained: a model's folder is needed", options.trained));
+  }
+  const auto trained = engine::config_of(options.trained);
+  if (!trained) return pass(trained);
+  const bool alike = same_shape(*trained, config);
+  if (alike || !options.trained_must_fit) return alike;
+  return fail(Code::invalid_argument,
+              fmt::format("{} has layers of another shape than {}", options.trained, options.model));
 }
 
 Result<engine::Loaded> load(const std::string& model, DType dtype, const ContextCallbacks& callbacks) {
@@ -158,17 +178,19 @@ Result<ContextReport> by_context(const ContextOptions& options, const ContextCal
   const auto config = engine::config_of(options.model);
   if (!config) return pass(config);
   if (report.options.contexts.empty()) report.options.contexts = contexts_up_to(config->context);
+  auto& sorted = report.options.contexts;
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   for (const Pos context : report.options.contexts) {
     if (context < 1 || context > config->context) {
       return fail(Code::invalid_argument,
                   fmt::format("a context of {} is not within the model's 1 to {}", context, config->context));
     }
   }
-  if (!options.trained.empty()) {
-    const auto trained = engine::config_of(options.trained);
-    if (!trained) return pass(trained);
-    if (!same_shape(*trained, *config)) report.options.trained.clear();
-  }
+  const auto trained = has_trained(options, *config);
+  if (!trained) return pass(trained);
+  if (!*trained) report.options.trained.clear();
+  report.published_shape = is_published(*config, options.dtype);
   const auto loaded = load(options.model, options.dtype, callbacks);
   if (!loaded) return pass(loaded);
   const model::Model& model = *loaded->model;
@@ -226,15 +248,14 @@ Result<MemoryRow> run_case(const model::Model& model, base::ThreadPool& pool, co
   form.max_len = o.context;
   form.prefill_chunk = c.prefill ? c.chunk : kFillChunk;
   form.hold_scores = c.hold_scores;
-  form.score_rows = o.score_rows;
+  if (!is_cached(c.form)) form.wrap = o.wrap;
   const auto need = static_cast<double>(most_bytes(model, form));
   if (const auto there = base::available_memory(); there && need > static_cast<double>(*there)) {
     row.skipped = fmt::format("needs {:.1f} GB, {:.1f} GB are there", need / 1e9, static_cast<double>(*there) / 1e9);
     return row;
   }
-  const Ids ids = random_ids(model.config(), o.context, o.seed);
-  (void)base::reset_peak_memory();
-  const auto before = base::peak_memory();
+  const Ids ids = random_ids(model.config(), o.context, o.seed, kFormsStream);
+  const auto before = base::reset_peak_memory() ? base::peak_memory() : std::nullopt;
   auto runner = FormRun::make(model, pool, form);
   if (!runner) return pass(runner);
   runner->keep_going = callbacks.keep_going;
@@ -260,6 +281,7 @@ Result<MemoryReport> memory_of_forms(const MemoryOptions& options, const Context
   report.options = options;
   const auto config = engine::config_of(options.model);
   if (!config) return pass(config);
+  report.published_shape = is_published(*config, options.dtype);
   Pos& context = report.options.context;
   constexpr Pos kPublished = 2048;
   if (context == 0) context = std::min<Pos>(kPublished, config->context);

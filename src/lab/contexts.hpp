@@ -19,12 +19,14 @@ struct ContextOptions {
   std::string model;
   DType dtype = DType::f64;
   int threads = 1;
-  std::vector<Pos> contexts;  // the new token included; empty: 16 to the model's context in steps of two, 768 too
+  std::vector<Pos> contexts;  // the new token included; sorted by by_context(); empty: 16 to the model's context in
+                              // steps of two, 768 too
   Pos most_uncached = 2048;   // longer ones are measured with the cache only
-  std::string trained;        // a model of the same shape, to compare with up to its context; empty: none
-  int tries = 3;              // the fastest counts; of cached steps 10 x as many
-  int score_rows = 128;
+  std::string trained;        // a folder with a model of the same shape, to compare with up to its context; empty: none
+  bool trained_must_fit = false;  // another shape is an error, and not as if there were none
+  int tries = 3;                  // the fastest counts; of cached steps 10 x as many
   std::uint64_t seed = 0;
+  Wrap wrap;  // of the cache of a step without a cache: for tests, which plant faults
 };
 
 /// Milliseconds of one cached step, by what for.
@@ -48,6 +50,7 @@ struct ContextReport {
   ContextOptions options;
   std::vector<ContextRow> rows;
   int compared = 0, different = 0;  // logits, as bits, of uncached forms held to the cached ones
+  bool published_shape = false;     // it is the second write-up's model, so that its figures may stand beside
   double bend_layers = 0;     // context where attention and the rest of a step have the same multiply-adds: layers
   double bend_with_head = 0;  // only, and with the output head
   std::optional<double> bend_measured;  // where their times cross, by a line between the rows (log scale)
@@ -78,12 +81,13 @@ struct MemoryOptions {
   int threads = 1;
   Pos context = 0;  // 0: 2,048, or the model's context if that is less
   Pos prefill_chunk = 256;
-  int score_rows = 128;
   std::uint64_t seed = 0;
+  Wrap wrap;  // of the cache of a step without a cache: for tests, which plant faults
 };
 
 struct MemoryReport {
   MemoryOptions options;
+  bool published_shape = false;
   std::vector<MemoryRow> rows;
   int compared = 0, different = 0;
 };

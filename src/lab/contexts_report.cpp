@@ -25,10 +25,6 @@ constexpr Published kPublished[] = {
     {16384, "", "", "9.5-16"},
 };
 
-bool is_published_model(const std::string& model, DType dtype) {
-  return model.starts_with("random:char") && dtype == DType::f64;
-}
-
 const Published* published_at(Pos context) {
   const auto* found = std::find_if(std::begin(kPublished), std::end(kPublished),
                                    [&](const Published& p) { return p.context == context; });
@@ -56,12 +52,12 @@ report::Table steps_table(const ContextReport& report) {
   table.title = head_line(report.options);
   table.columns = {{"context", "context"},
                    {"all scores at once", "at_once_ms"},
-                   {fmt::format("{} rows of scores", report.options.score_rows), "by_rows_ms"},
+                   {fmt::format("{} rows of scores", kScoreRows), "by_rows_ms"},
                    {"with cache", "cached_ms"},
                    {"speed-up", "speed_up"},
                    {"by multiply-adds", "speed_up_counted"}};
   const bool trained = !report.options.trained.empty();
-  const bool published = is_published_model(report.options.model, report.options.dtype);
+  const bool published = report.published_shape;
   if (trained) {
     table.columns.push_back({"trained", "trained_ms"});
     table.columns.push_back({"random", "random_ms"});
@@ -146,7 +142,7 @@ Plot steps_plot(const ContextReport& report) {
       "at "
       "the longest context measured. Points above: the step has a cost of its own beside the arithmetic; points below: "
       "what it reads is in the CPU's caches.",
-      report.options.score_rows);
+      kScoreRows);
   return plot;
 }
 
@@ -168,6 +164,13 @@ Plot split_plot(const ContextReport& report) {
       fmt::format("Counted in multiply-adds both are equal at {:.0f} tokens, with the output head at {:.0f}.",
                   report.bend_layers, report.bend_with_head);
   return plot;
+}
+
+// A sentence, or nothing where nothing was compared.
+std::string bits_words(int compared, int different) {
+  if (compared == 0) return "";
+  if (different == 0) return fmt::format(" All logits are the same bits: {} compared.", compared);
+  return fmt::format(" NOT the same bits: {} of {}.", different, compared);
 }
 
 std::string bend_words(const ContextReport& report) {
@@ -192,11 +195,7 @@ report::Report report_of(const ContextReport& contexts) {
   }
   report.summary += bend_words(contexts);
   const bool steps = contexts.options.most_uncached > 0;  // else only the breakdown was asked for
-  if (contexts.compared > 0) {
-    report.summary += contexts.different == 0
-                          ? fmt::format(" All logits are the same bits: {} rows compared.", contexts.compared)
-                          : fmt::format(" NOT the same bits: {} of {} rows.", contexts.different, contexts.compared);
-  }
+  report.summary += bits_words(contexts.compared, contexts.different);
   if (steps) {
     report.sections.push_back({"A step, by context", {}, {steps_plot(contexts)}, {steps_table(contexts)}, {}});
   }
@@ -217,13 +216,16 @@ report::Report report_of(const MemoryReport& memory) {
                    {"activations", "activation_bytes"},
                    {"of them scores", "score_bytes"},
                    {"process grew by", "process_bytes"}};
-  const bool published = is_published_model(o.model, o.dtype) && o.context == 2048;
+  const bool published = memory.published_shape && o.context == 2048;
   if (published) table.columns.push_back({"published", "published_mb"});
+  const bool skipped =
+      std::any_of(memory.rows.begin(), memory.rows.end(), [](const auto& row) { return !row.skipped.empty(); });
+  if (skipped) table.columns.push_back({"not run", "skipped", true});
   for (const MemoryRow& row : memory.rows) {
     std::vector<Cell> cells = {Cell(row.what, row.field)};
     if (!row.skipped.empty()) {
-      cells.emplace_back(row.skipped);
       cells.resize(table.columns.size());
+      cells.back() = row.skipped;
     } else {
       cells.push_back(report::number(row.ms, row.ms < 10 ? 2 : 0));
       for (const std::size_t bytes : {row.cache_bytes, row.activation_bytes, row.score_bytes}) {
@@ -237,6 +239,7 @@ report::Report report_of(const MemoryReport& memory) {
                                                          : "");
       }
     }
+    cells.resize(table.columns.size());
     table.rows.push_back(std::move(cells));
   }
   table.note =
@@ -244,10 +247,9 @@ report::Report report_of(const MemoryReport& memory) {
       "blocks until they are merged count with them.";
   report::Report report;
   report.title = "stet race --memory";
-  report.summary = fmt::format(
-      "What one more token takes at a context of {}, and what filling a cache up to there takes. {}", o.context,
-      memory.different == 0 ? fmt::format("All logits are the same bits: {} compared.", memory.compared)
-                            : fmt::format("NOT the same bits: {} of {}.", memory.different, memory.compared));
+  report.summary =
+      fmt::format("What one more token takes at a context of {}, and what filling a cache up to there takes.{}",
+                  o.context, bits_words(memory.compared, memory.different));
   report.sections.push_back({"Memory", {}, {}, {std::move(table)}, {}});
   return report;
 }

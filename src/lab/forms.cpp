@@ -1,7 +1,6 @@
 #include "lab/forms.hpp"
 
 #include <algorithm>
-#include <random>
 
 #include "lab/wrap.hpp"
 
@@ -111,8 +110,11 @@ std::size_t most_bytes(const model::Model& model, const FormOptions& options) {
     const Pos held =
         options.form == Form::by_rows ? std::min<Pos>(options.score_rows, options.max_len) : options.max_len;
     const Pos seen = options.form == Form::by_rows ? options.max_len : options.max_len / 2;
-    scores = static_cast<std::size_t>(held) * static_cast<std::size_t>(seen + kernels::kSoftmaxBlock) *
-             static_cast<std::size_t>(model.config().heads) * element * 5 / 4;
+    // A block's scores, what it gives, its maximum and sum.
+    const auto block = static_cast<std::size_t>(kernels::kSoftmaxBlock + model.cache_spec().layers.front().v_dim + 2);
+    const auto blocks = static_cast<std::size_t>(seen / kernels::kSoftmaxBlock + 2);
+    scores = static_cast<std::size_t>(held) * blocks * block * static_cast<std::size_t>(model.config().heads) *
+             element * 5 / 4;
   }
   const auto logits = static_cast<std::size_t>(uncached && options.all_logits ? rows : 1) *
                       static_cast<std::size_t>(model.config().vocab) * element;
@@ -131,6 +133,11 @@ Result<FormRun> FormRun::make(const model::Model& model, base::ThreadPool& pool,
   if (!made) return pass(made);
   run.cache_ = std::move(*made);
   if (one_layer) run.cache_ = std::make_unique<OneLayerCache>(std::move(run.cache_));
+  if (options.wrap) {
+    auto wrapped = options.wrap(std::move(run.cache_));
+    if (!wrapped) return pass(wrapped);
+    run.cache_ = std::move(*wrapped);
+  }
   const auto seq = run.cache_->open();
   if (!seq) return pass(seq);
   run.seq_ = *seq;
@@ -178,12 +185,13 @@ Result<void> FormRun::append(std::span<const TokenId> ids, bool last) {
   }
   kernels::Compute on{pool_, &kernels::targets().front(), nullptr, profile};
   if (!is_cached(options_.form) || (options_.hold_scores && n > 1)) on.scores = &scores_;
+  scores_.refused = false;
   const Append what{seq_, n};
   auto step = cache_->begin({&what, 1});
   if (!step) return pass(step);
   if (auto ok = model_->forward(on, **step, ids, {rows_, logits_.data()}, workspace_); !ok) return ok;
-  (*step)->commit();
   if (scores_.refused) return fail(Code::capacity, "the system refused the memory for the rows of scores");
+  (*step)->commit();
   return {};
 }
 
@@ -201,13 +209,6 @@ std::size_t FormRun::activation_bytes() const noexcept {
 
 TokenId top_token(const model::Model& model, std::span<const std::byte> logits) {
   return model.dtype() == DType::f64 ? top_of<double>(logits) : top_of<float>(logits);
-}
-
-Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed) {
-  std::mt19937_64 engine(seed);
-  Ids ids(static_cast<std::size_t>(n));
-  for (TokenId& id : ids) id = static_cast<TokenId>(engine() % static_cast<std::uint64_t>(config.vocab));
-  return ids;
 }
 
 }  // namespace stet::lab

@@ -79,7 +79,4 @@ std::vector<Spec> all_pairs(DType weights, const kernels::Target& fastest, bool 
 /// Runs both sides and compares them.
 Result<Pair> run_pair(const Spec& spec, const Given& given, DType dtype);
 
-/// Ids drawn evenly from the vocabulary.
-Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream);
-
 }  // namespace stet::lab

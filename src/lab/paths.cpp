@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "engine/scheduler.hpp"
+#include "sample/sampler.hpp"
 
 namespace stet::lab {
 namespace {
@@ -29,6 +30,14 @@ Action cut(Pos len) {
 }
 
 }  // namespace
+
+Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream) {
+  Ids ids(static_cast<std::size_t>(n));
+  for (Pos i = 0; i < n; ++i) {
+    ids[static_cast<std::size_t>(i)] = static_cast<TokenId>(sample::uniform(seed, stream, i) * config.vocab);
+  }
+  return ids;
+}
 
 Schedule in_chunks(const Ids& ids, Pos chunk) {
   const auto n = static_cast<Pos>(ids.size());

@@ -43,6 +43,9 @@ struct Schedule {
 
 using Ids = std::vector<TokenId>;
 
+/// Ids drawn evenly from the vocabulary; other streams of a seed are other ids.
+Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream);
+
 Schedule in_chunks(const Ids& ids, Pos chunk);             // chunk >= ids.size(): at once
 Schedule from_scratch(const Ids& ids);                     // for each position the whole prefix anew
 Schedule with_detours(const Ids& ids, const Ids& others);  // wrong turns, truncated and overwritten

@@ -40,16 +40,16 @@ class Racer {
     o.form = form;
     o.max_len = prompt + options_.new_tokens;
     o.prefill_chunk = options_.prefill_chunk;
-    o.score_rows = options_.score_rows;
     o.all_logits = options_.all_logits;
     o.page_tokens = options_.page_tokens;
     o.seed = options_.seed;
+    if (form == Form::paged) o.wrap = options_.wrap;
     return o;
   }
 
   Result<RaceRun> run(Form form, Pos prompt, Reference& reference) {
     const FormOptions o = form_options(form, prompt);
-    (void)base::reset_peak_memory();
+    const bool reset = base::reset_peak_memory();
     auto runner = FormRun::make(model_, pool_, o);
     if (!runner) return pass(runner);
     runner->keep_going = callbacks_.keep_going;
@@ -70,7 +70,7 @@ class Racer {
     total(result);
     result.cache_bytes = runner->cache_bytes();
     result.activation_bytes = runner->activation_bytes();
-    result.process_peak = base::peak_memory();
+    if (reset) result.process_peak = base::peak_memory();
     result.copied = runner->usage().copied - copied_before;
     if (form == Form::growing) {
       const auto n0 = static_cast<double>(prompt), n1 = static_cast<double>(prompt + options_.new_tokens - 1);
@@ -165,7 +165,11 @@ Result<void> choose_lengths(RaceOptions& o, Pos context, std::string& why_smalle
     const Pos longest = *std::max_element(o.prompts.begin(), o.prompts.end());
     o.new_tokens = static_cast<int>(std::clamp<Pos>(context - longest, 1, kPublishedNew));
   }
+  std::sort(o.prompts.begin(), o.prompts.end());
+  o.prompts.erase(std::unique(o.prompts.begin(), o.prompts.end()), o.prompts.end());
   for (const Pos prompt : o.prompts) {
+    if (prompt < 1)
+      return fail(Code::invalid_argument, fmt::format("a prompt of {} tokens: it needs at least one", prompt));
     if (prompt + o.new_tokens > context) {
       return fail(Code::invalid_argument, fmt::format("a prompt of {} and {} new tokens do not fit the context of {}",
                                                       prompt, o.new_tokens, context));
@@ -201,6 +205,9 @@ const RaceRun& RaceReport::run_of(Form form, Pos prompt) const {
 }
 
 Result<RaceReport> race(const RaceOptions& options, const RaceCallbacks& callbacks) {
+  if (options.every < 1 || options.new_tokens < 0 || options.prefill_chunk < 0) {
+    return fail(Code::invalid_argument, "each so manieth step: from 1; new tokens and the prompt's chunk: from 0");
+  }
   RaceReport report;
   report.options = options;
   const auto config = engine::config_of(options.model);
@@ -219,7 +226,7 @@ Result<RaceReport> race(const RaceOptions& options, const RaceCallbacks& callbac
   }
   for (const Pos prompt : report.options.prompts) {
     Reference reference;
-    reference.ids = random_ids(loaded->model->config(), prompt, options.seed);
+    reference.ids = random_ids(loaded->model->config(), prompt, options.seed, kFormsStream);
     for (const Form form : kForms) {
       auto run = racer.run(form, prompt, reference);
       if (!run) return pass(run);

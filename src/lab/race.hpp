@@ -19,14 +19,14 @@ struct RaceOptions {
   std::string model;
   DType dtype = DType::f32;
   int threads = 1;
-  std::vector<Pos> prompts;  // lengths; empty: 16, 128 and 512 as published, where they fit
+  std::vector<Pos> prompts;  // lengths, sorted by race(); empty: 16, 128 and 512 as published, where they fit
   int new_tokens = 0;        // 0: 400 as published, where they fit
   int every = 1;             // uncached forms measure each so manieth step, and their total is estimated
   bool all_logits = false;
   Pos prefill_chunk = 0;  // of cached forms; 0: the prompt in one step
   Pos page_tokens = 16;
-  int score_rows = 128;
   std::uint64_t seed = 0;  // of the prompt's ids
+  Wrap wrap;               // of the paged cache: for tests, which plant faults
 };
 
 /// One form behind one prompt.

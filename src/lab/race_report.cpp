@@ -15,7 +15,7 @@ using report::Series;
 constexpr Form kInOrder[] = {Form::at_once, Form::by_rows, Form::growing, Form::contiguous, Form::paged};
 
 std::string words_of(Form form, const RaceOptions& o) {
-  if (form == Form::by_rows) return fmt::format("no cache, {} rows of scores", o.score_rows);
+  if (form == Form::by_rows) return fmt::format("no cache, {} rows of scores", kScoreRows);
   if (form == Form::paged) return fmt::format("paged cache, pages of {}", o.page_tokens);
   return name_of(form);
 }

@@ -8,7 +8,6 @@
 
 #include "lab/pairs.hpp"
 #include "lab/paths.hpp"
-#include "sample/sampler.hpp"
 
 namespace stet::lab {
 namespace {
@@ -125,14 +124,6 @@ std::vector<Spec> all_pairs(DType weights, const kernels::Target& fastest, bool 
   }
   for (auto& spec : cache_pairs(all)) specs.push_back(std::move(spec));
   return specs;
-}
-
-Ids random_ids(const ModelConfig& config, Pos n, std::uint64_t seed, std::uint64_t stream) {
-  Ids ids(static_cast<std::size_t>(n));
-  for (Pos i = 0; i < n; ++i) {
-    ids[static_cast<std::size_t>(i)] = static_cast<TokenId>(sample::uniform(seed, stream, i) * config.vocab);
-  }
-  return ids;
 }
 
 namespace {

@@ -112,8 +112,8 @@ Result<void> Gpt2<T>::forward(const kernels::Compute& on, Step& step, std::span<
     if (addend != nullptr) on.target->table<T>().add({addend + row, a.width}, {to, a.width});
   }
   norm(on, norm_f_, nullptr, a.wide_rows, wanted, a.h);
-  const Matmul<T> op{
-      a.h, a.width, &head(), nullptr, reinterpret_cast<T*>(out.data), static_cast<std::size_t>(config_.vocab)};
+  Matmul<T> op{a.h, a.width, &head(), nullptr, reinterpret_cast<T*>(out.data), static_cast<std::size_t>(config_.vocab)};
+  op.head = true;
   return linear(on, op, wanted, a, "the head");
 }
 

@@ -136,8 +136,8 @@ Result<void> Llama<T>::forward(const kernels::Compute& on, Step& step, std::span
   }
   norm(on, norm_, nullptr, a.wide, wanted, a.h);
   const Packed& head = config_.tied_head ? token_embedding_ : head_;
-  const Matmul<T> op{
-      a.h, width, &head, nullptr, reinterpret_cast<T*>(out.data), static_cast<std::size_t>(config_.vocab)};
+  Matmul<T> op{a.h, width, &head, nullptr, reinterpret_cast<T*>(out.data), static_cast<std::size_t>(config_.vocab)};
+  op.head = true;
   if (kernels::run_matmul(on, op, wanted, a.quantized)) return {};
   return not_finite("the head", weights_);
 }

@@ -28,7 +28,7 @@ TEST_P(Forms, GiveTheBitsOfThePlainCache) {
   const model::Model& model = *loaded->model;
   base::ThreadPool pool(2);
   constexpr Pos kPrompt = 21, kAll = 40;
-  const Ids ids = random_ids(model.config(), kAll, 3);
+  const Ids ids = random_ids(model.config(), kAll, 3, kFormsStream);
   const auto expected = run(model, in_chunks(ids, kAll), Conditions{}, {});
   ASSERT_TRUE(expected);
   const std::size_t row = static_cast<std::size_t>(model.config().vocab) * size_of(model.dtype());
