@@ -227,7 +227,7 @@ void add_eval(CLI::App& app, Run& run) {
       sub->add_flag("--flips", flags->flips, "Where each type changes a greedy token of f32, and that no cache does");
   flips->excludes(window);
   add_number(*sub, "--steps", flags->steps, from_to(1, 1 << 20),
-             "With --flips: greedy steps (default: 100 where they fit)")
+             "With --flips: greedy steps (default: 100, or fewer in a smaller context)")
       ->needs(flips);
   sub->add_flag("--json", flags->json, "One JSON object instead of a table (docs/json.md)");
   add_report_flag(*sub, flags->report, run)->needs(flips);

@@ -134,6 +134,13 @@ void add_plan(CLI::App& app, Run& run) {
     if (!flags->bill.report.folder.empty() && (flags->selftest > 0 || flags->bill.list)) {
       throw CLI::ValidationError("--report", "goes with a bill, not with --selftest or --list");
     }
+    if (flags->bill.list && sub->count_all() > 2 + (flags->bill.json ? 1 : 0)) {
+      throw CLI::ValidationError("--list", "goes alone, or with --json");
+    }
+    if (flags->selftest == 0 && sub->count("--seed") > 0) throw CLI::ValidationError("--seed", "goes with --selftest");
+    if (flags->selftest > 0 && sub->count("--model") > 0) {
+      throw CLI::ValidationError("--selftest", "plans random caches, not those of a model");
+    }
     run = [flags] { return flags->selftest > 0 ? selftest(*flags) : run_bill(flags->bill); };
   });
 }

@@ -59,7 +59,8 @@ std::string windows_words(const Bill& bill) {
   const auto& [layers, longest] = bill.windows;
   const auto all = static_cast<int>(bill.model.cache.layers.size());
   return fmt::format(
-      "{} of {} layers see the last {} tokens{}: contiguous they are rings and paged they give pages back, so that "
+      "{} of {} layers see {} tokens, the last ones and sinks{}: contiguous they are rings and paged they give pages "
+      "back, so that "
       "their bytes stop growing there (room for the window and a step is kept). A growing cache keeps all.",
       layers == all ? "All" : fmt::format("{}", layers), all, grouped(longest),
       layers == all ? "" : fmt::format(", the other {} everything", all - layers));

@@ -255,7 +255,8 @@ Result<MemoryRow> run_case(const model::Model& model, base::ThreadPool& pool, co
     return row;
   }
   const Ids ids = random_ids(model.config(), o.context, o.seed, kFormsStream);
-  const auto before = base::reset_peak_memory() ? base::peak_memory() : std::nullopt;
+  const bool reset = base::reset_peak_memory();
+  const std::uint64_t before = base::peak_memory().value_or(0);
   auto runner = FormRun::make(model, pool, form);
   if (!runner) return pass(runner);
   runner->keep_going = callbacks.keep_going;
@@ -269,7 +270,8 @@ Result<MemoryRow> run_case(const model::Model& model, base::ThreadPool& pool, co
   row.cache_bytes = runner->cache_bytes();
   row.activation_bytes = runner->activation_bytes();
   row.score_bytes = runner->score_bytes();
-  if (const auto peak = base::peak_memory(); peak && before && *peak > *before) row.process_peak = *peak - *before;
+  const std::uint64_t after = base::peak_memory().value_or(0);
+  if (reset && after > before) row.process_peak = after - before;
   logits_out.assign(logits->begin(), logits->end());
   return row;
 }

@@ -149,7 +149,7 @@ Plot steps_plot(const ContextReport& report) {
 Plot split_plot(const ContextReport& report) {
   Plot plot;
   plot.name = "where-the-time-goes";
-  plot.title = "Attention overtakes the rest of a step";
+  plot.title = report.bend_measured ? "Attention overtakes the rest of a step" : "Where the time of a cached step goes";
   plot.x = {"context, tokens", true, true, false};
   plot.y = {"time within a cached step, ms", true, false, false};
   Series attention{"attention", Series::Style::marked, {}, 0}, others{"all else", Series::Style::marked, {}, 1};
@@ -158,7 +158,10 @@ Plot split_plot(const ContextReport& report) {
     others.points.emplace_back(static_cast<double>(row.context), row.split.others());
   }
   plot.series = {std::move(attention), std::move(others)};
-  plot.marks.push_back({report.bend_layers, "equal multiply-adds, layers"});
+  // A mark far beyond the contexts would only show emptiness.
+  if (report.bend_layers <= static_cast<double>(report.rows.back().context)) {
+    plot.marks.push_back({report.bend_layers, "equal multiply-adds, layers"});
+  }
   if (report.bend_measured) plot.marks.push_back({*report.bend_measured, "measured"});
   plot.caption =
       fmt::format("Counted in multiply-adds both are equal at {:.0f} tokens, with the output head at {:.0f}.",

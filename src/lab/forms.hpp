@@ -62,6 +62,8 @@ class FormRun {
   /// Bytes of the rest: the workspace of the largest step so far, logits, and of the memory for scores, which has room
   /// to grow, what was used.
   std::size_t activation_bytes() const noexcept;
+  /// These, with the room that the scores have to grow.
+  std::size_t allocated_bytes() const noexcept { return activation_bytes() - scores_.used + scores_.memory.size(); }
   std::size_t score_bytes() const noexcept { return scores_.used; }
   /// Of cached forms: what is reserved, in use, copied.
   CacheUsage usage() const noexcept { return cache_->usage(); }

@@ -187,7 +187,9 @@ double RaceRun::tpot_ms(double quantile) const {
   }
   if (rest.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(rest.begin(), rest.end());
-  return rest[static_cast<std::size_t>(std::lround(quantile * static_cast<double>(rest.size() - 1)))];
+  const double at = quantile * static_cast<double>(rest.size() - 1);
+  const auto below = static_cast<std::size_t>(at), above = std::min(below + 1, rest.size() - 1);
+  return rest[below] + (at - static_cast<double>(below)) * (rest[above] - rest[below]);
 }
 
 bool RaceReport::equal() const {

@@ -44,7 +44,7 @@ struct RaceRun {
   int compared = 0, different = 0;  // steps whose logits, as bits, were held to those of the preallocated cache
 
   double ttft_ms() const { return step_ms.front(); }
-  double tpot_ms(double quantile) const;  // of the tokens after the first
+  double tpot_ms(double quantile) const;  // of the tokens after the first; between two measured ones on a line
 };
 
 struct RaceReport {

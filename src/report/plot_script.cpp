@@ -127,8 +127,8 @@ class Script {
     const char* dash = style == Style::model                           ? kModelDash
                        : style == Style::line || style == Style::steps ? kDashes[curve.colour]
                                                                        : "solid";
-    return fmt::format("linecolor rgb '{}' linewidth {} dashtype {}", kSeriesColours[curve.colour].light,
-                       style == Style::model ? 1.2 : 2, dash);
+    return fmt::format("linecolor rgb '{}' linewidth {} dashtype {}", kMuted.light, style == Style::model ? 1.2 : 2,
+                       dash);
   }
   // A mark's shape also stands before the label. A line of one point would not be seen.
   static bool has_marks(const Curve& curve) {

@@ -87,6 +87,132 @@ TEST(Race, AllStepsOfAllFormsAreComparedAndEqual) {
   }
 }
 
+// One bit of one stored key in one of the paths: each experiment must see it.
+Wrap one_bit() {
+  return [](std::unique_ptr<Cache> inner) -> Result<std::unique_ptr<Cache>> {
+    return std::make_unique<PlantedCache>(std::move(inner), Plant::flip_bit, 5);
+  };
+}
+
+TEST(Race, SeesOneFlippedBit) {
+  RaceOptions o = small_race();
+  o.wrap = one_bit();
+  const auto result = race(o, {});
+  ASSERT_TRUE(result);
+  EXPECT_FALSE(result->equal());
+  for (const RaceRun& run : result->runs) {
+    EXPECT_EQ(run.different > 0, run.form == Form::paged) << name_of(run.form);
+  }
+}
+
+TEST(Contexts, SeeOneFlippedBit) {
+  ContextOptions o;
+  o.model = "random:char,ctx=64";
+  o.contexts = {64};
+  o.tries = 1;
+  o.wrap = one_bit();
+  const auto result = by_context(o, {});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->different, 2);
+}
+
+TEST(Memory, SeesOneFlippedBit) {
+  MemoryOptions o;
+  o.model = "random:char,ctx=64";
+  o.wrap = one_bit();
+  const auto result = memory_of_forms(o, {});
+  ASSERT_TRUE(result);
+  EXPECT_GT(result->different, 0);
+}
+
+TEST(Race, SortsPromptsAndRunsEachOnce) {
+  RaceOptions o = small_race();
+  o.prompts = {17, 3, 17};
+  const auto result = race(o, {});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->options.prompts, (std::vector<Pos>{3, 17}));
+  EXPECT_EQ(result->runs.size(), 10U);
+  o.prompts = {0};
+  EXPECT_FALSE(race(o, {}));
+  o.prompts = {3};
+  o.every = 0;
+  EXPECT_FALSE(race(o, {}));
+}
+
+// The head is the matrix that the model says it is, whatever its width: here the MLP has as many outputs. A step whose
+// logits nobody wants has no head.
+TEST(Contexts, TellTheHeadFromAMatrixOfItsWidth) {
+  const auto loaded = engine::load("random:char,width=64,vocab=256,ctx=64", DType::f32);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const model::Model& model = *loaded->model;
+  base::ThreadPool pool(1);
+  CacheOptions options;
+  options.max_len = 8;
+  auto cache = make_cache(model.cache_spec(), options);
+  ASSERT_TRUE(cache);
+  auto workspace = base::Buffer::allocate(model.workspace_bytes(4));
+  ASSERT_TRUE(workspace);
+  const auto seq = (*cache)->open();
+  ASSERT_TRUE(seq);
+  const std::vector<TokenId> ids = {1, 2, 3, 4};
+  std::vector<float> logits(256);
+  const std::vector<int> last = {3};
+  for (const bool wanted : {false, true}) {
+    kernels::Profile profile;
+    const Append append{*seq, 4};
+    auto step = (*cache)->begin({&append, 1});
+    ASSERT_TRUE(step);
+    model::LogitsOut out;
+    if (wanted) out = {last, reinterpret_cast<std::byte*>(logits.data())};
+    ASSERT_TRUE(model.forward({&pool, &kernels::targets().front(), nullptr, &profile}, **step, ids, out, *workspace));
+    EXPECT_GT(profile.weights_s, 0);
+    EXPECT_EQ(profile.head_s > 0, wanted);
+  }
+}
+
+TEST(Contexts, CompareWithATrainedModelOfTheirShapeAlone) {
+  ContextOptions o;
+  o.model = "random:char,ctx=64";
+  o.contexts = {16};
+  o.tries = 1;
+  o.trained = STET_SOURCE_DIR "/models/shakespeare-char";
+  const auto alike = by_context(o, {});
+  ASSERT_TRUE(alike) << alike.error().message;
+  EXPECT_TRUE(alike->rows[0].trained_ms);
+  o.trained_must_fit = true;
+  o.model = "random:char,layers=2,ctx=64";
+  const auto other = by_context(o, {});
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("another shape"), std::string::npos);
+  o.trained = "random:char";
+  EXPECT_FALSE(by_context(o, {}));
+}
+
+// What is asked for before the work is no less than what it takes.
+TEST(Forms, TakeNoMoreThanTheySay) {
+  for (const char* name : {"random:char,ctx=1400", "random:llama-tiny,ctx=1400",
+                           "random:gpt2,layers=1,width=64,heads=2,vocab=70,ctx=1400"}) {
+    const auto loaded = engine::load(name, DType::f32);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    base::ThreadPool pool(2);
+    for (const Form form : kForms) {
+      for (const Pos length : {1, 500, 513, 1400}) {
+        for (const bool held : {false, true}) {
+          FormOptions o;
+          o.form = form;
+          o.max_len = length;
+          o.hold_scores = o.all_logits = held;
+          auto runner = FormRun::make(*loaded->model, pool, o);
+          ASSERT_TRUE(runner);
+          ASSERT_TRUE(runner->step(random_ids(loaded->model->config(), length, 0, kFormsStream)));
+          EXPECT_GE(most_bytes(*loaded->model, o), runner->cache_bytes() + runner->allocated_bytes())
+              << name << ", " << name_of(form) << ", " << length;
+        }
+      }
+    }
+  }
+}
+
 TEST(Race, EveryKthStepGivesAnEstimateBetweenTheMeasuredOnes) {
   RaceOptions o = small_race();
   o.every = 6;  // 0, 6, 12, 18 and the last one, 19
