@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "console.hpp"
 #include "engine/loaded.hpp"
+#include "interrupt.hpp"
 #include "json.hpp"
 #include "plan.hpp"
 #include "session.hpp"
@@ -196,6 +197,7 @@ int print_presets(bool json) {
 
 int run_bill(const BillFlags& flags) {
   if (flags.list) return print_presets(flags.json);
+  if (!flags.report.folder.empty()) catch_interrupts();  // without a report there is nothing to end in good order
   const auto folder = ReportFolder::open(flags.report);
   if (!folder) return report(folder.error());
   const std::string name = without_config(model_of(flags.model));

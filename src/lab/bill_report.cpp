@@ -11,6 +11,7 @@ namespace stet::lab {
 namespace {
 
 using report::Cell;
+using report::grouped;
 
 constexpr double kKib = 1024, kGib = kKib * kKib * kKib;
 
@@ -20,15 +21,6 @@ std::string exact(std::size_t bytes) {
 
 Cell bytes_cell(std::size_t bytes) {
   return {binary_words(static_cast<double>(bytes)), exact(bytes)};
-}
-
-/// "131,072"
-std::string grouped(std::int64_t n) {
-  std::string digits = fmt::format("{}", n);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), 1, ',');
-  }
-  return digits;
 }
 
 /// "8k" for 8192, else the number.

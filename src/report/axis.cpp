@@ -13,16 +13,6 @@ constexpr double kMost = 1e150;  // beyond it, and closer to 0, the arithmetic o
 constexpr double kRoom = 0.05;   // of the axis
 constexpr int kTicks = 7;        // at most, so that labels do not touch
 
-std::string with_thousands(const std::string& digits) {
-  const std::size_t first = digits.starts_with('-') ? 1 : 0;
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
 std::string power_of_ten(int exponent) {
   constexpr std::string_view kDigits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
   std::string text = "10";
@@ -49,7 +39,7 @@ std::string plain_label(double value, double step) {
   const double scaled = step * std::pow(10, digits);
   const int more = std::abs(scaled - std::round(scaled)) > 1e-6 ? 1 : 0;
   if (digits + more > 0) return fmt::format("{:.{}f}", value, digits + more);
-  return with_thousands(fmt::format("{:.0f}", value));
+  return grouped(std::llround(value));
 }
 
 // The smallest of 1, 2, 2.5 and 5 times a power of ten (of tokens: a power of two) that needs no more than kTicks.
@@ -92,7 +82,7 @@ std::vector<Tick> token_ticks(const Scale& scale) {
 
 std::string decade_label(double value, int exponent) {
   if (exponent < -3 || exponent > 5) return power_of_ten(exponent);
-  return exponent < 0 ? fmt::format("{:g}", value) : with_thousands(fmt::format("{:.0f}", value));
+  return exponent < 0 ? fmt::format("{:g}", value) : grouped(std::llround(value));
 }
 
 // Decades have words, each k-th of many; between few of them 2 and 5 have words too.

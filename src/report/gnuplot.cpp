@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20, kMostWords = std::size_t{64} << 10;
 constexpr auto kLongest = std::chrono::seconds(60);
-constexpr int kAskEach = 50;  // ms
+constexpr int kAskEach = 50;    // ms
+constexpr int kEndingEach = 1;  // ms; between closing its output and ending lies next to nothing
 
 class Descriptor {
  public:
@@ -75,7 +76,8 @@ class Child {
   ~Child() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
-    (void)wait();
+    while (::waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
+    }
   }
 
   // 0, or why it did not start.
@@ -109,42 +111,52 @@ class Child {
     return reason;
   }
 
-  // Its status as waitpid tells it.
-  int wait() {
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = -1;
-    return status;
+  // Does not wait. Once it has, there is a status.
+  bool ended() {
+    if (pid_ <= 0) return true;
+    const pid_t which = ::waitpid(pid_, &status_, WNOHANG);
+    if (which == pid_ || (which < 0 && errno != EINTR)) pid_ = -1;
+    return pid_ <= 0;
   }
+
+  // As waitpid tells it.
+  int status() const noexcept { return status_; }
 
  private:
   pid_t pid_ = -1;
+  int status_ = 0;
 };
 
-// Reads what is there; false at the end. What is more than `most` is read and dropped.
-bool drain(const Descriptor& from, std::string& into, std::size_t most) {
+struct Stream {
+  Pipe pipe;
+  std::string bytes;
+  bool open() const noexcept { return pipe.read.get() >= 0; }
+};
+
+// Reads what is there, and closes at the end. What is more than `most` is read and dropped.
+void drain(Stream& from, std::size_t most) {
   std::array<char, 1U << 16U> part;
-  const ssize_t n = ::read(from.get(), part.data(), part.size());
-  if (n < 0) return errno == EINTR || errno == EAGAIN;
-  into.append(part.data(), std::min(static_cast<std::size_t>(n), most - std::min(most, into.size())));
-  return n > 0;
+  const ssize_t n = ::read(from.pipe.read.get(), part.data(), part.size());
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (n <= 0) return from.pipe.read.reset();
+  from.bytes.append(part.data(), std::min(static_cast<std::size_t>(n), most - std::min(most, from.bytes.size())));
 }
 
-// Until gnuplot has closed both, which it does when it ends.
-Result<void> collect(Pipe& out, Pipe& err, std::string& picture, std::string& words,
-                     const std::function<bool()>& keep_going) {
+// Until gnuplot has closed both and has ended: it may do the one without the other.
+Result<void> collect(Child& child, Stream& out, Stream& err, const std::function<bool()>& keep_going) {
   const auto until = std::chrono::steady_clock::now() + kLongest;
-  while (out.read.get() >= 0 || err.read.get() >= 0) {
+  while (out.open() || err.open() || !child.ended()) {
     if (keep_going && !keep_going()) return fail(Code::interrupted, "interrupted while gnuplot drew");
     if (std::chrono::steady_clock::now() > until) {
       return fail(Code::unsupported, fmt::format("gnuplot did not end within {} seconds", kLongest.count()));
     }
-    pollfd ready[] = {{out.read.get(), POLLIN, 0}, {err.read.get(), POLLIN, 0}};  // poll skips negative ones
-    if (::poll(ready, 2, kAskEach) < 0 && errno != EINTR) return no_system("its output cannot be waited for");
-    if (ready[0].revents != 0 && !drain(out.read, picture, kMostBytes + 1)) out.read.reset();
-    if (ready[1].revents != 0 && !drain(err.read, words, kMostWords)) err.read.reset();
-    if (picture.size() > kMostBytes) return fail(Code::unsupported, "gnuplot wrote more than 64 MiB");
+    // poll skips negative ones
+    pollfd ready[] = {{out.pipe.read.get(), POLLIN, 0}, {err.pipe.read.get(), POLLIN, 0}};
+    const int longest = out.open() || err.open() ? kAskEach : kEndingEach;
+    if (::poll(ready, 2, longest) < 0 && errno != EINTR) return no_system("its output cannot be waited for");
+    if (ready[0].revents != 0) drain(out, kMostBytes + 1);
+    if (ready[1].revents != 0) drain(err, kMostWords);
+    if (out.bytes.size() > kMostBytes) return fail(Code::unsupported, "gnuplot wrote more than 64 MiB");
   }
   return {};
 }
@@ -165,21 +177,20 @@ std::string last_line(std::string_view words) {
 Result<std::string> run_gnuplot(const std::string& script, const std::function<bool()>& keep_going) {
   Descriptor in;
   if (auto ok = hold(script, in); !ok) return pass(ok);
-  Pipe out, err;
-  if (!out.open() || !err.open()) return no_system("no pipe to it");
+  Stream out, err;
+  if (!out.pipe.open() || !err.pipe.open()) return no_system("no pipe to it");
   Child child;
-  if (const int reason = child.start(in.get(), out.write.get(), err.write.get()); reason != 0) {
+  if (const int reason = child.start(in.get(), out.pipe.write.get(), err.pipe.write.get()); reason != 0) {
     if (reason == ENOENT) return fail(Code::not_found, "gnuplot is not installed");
     return fail(Code::unsupported,
                 fmt::format("gnuplot cannot be started: {}", std::generic_category().message(reason)));
   }
-  out.write.reset();
-  err.write.reset();
-  std::string picture, words;
-  if (auto ok = collect(out, err, picture, words, keep_going); !ok) return pass(ok);
-  const int status = child.wait();
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return picture;
-  const std::string said = last_line(words);
+  out.pipe.write.reset();
+  err.pipe.write.reset();
+  if (auto ok = collect(child, out, err, keep_going); !ok) return pass(ok);
+  const int status = child.status();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::move(out.bytes);
+  const std::string said = last_line(err.bytes);
   return fail(Code::unsupported,
               fmt::format("gnuplot {}{}{}",
                           WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status))

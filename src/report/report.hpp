@@ -28,6 +28,9 @@ struct Cell {
 Cell number(double value, int digits);
 Cell count(long long value);
 
+/// "131,072"
+std::string grouped(std::int64_t n);
+
 struct Column {
   std::string name;   // for people, with the unit: "step, ms"
   std::string field;  // for programs: "step_ms"

@@ -51,7 +51,8 @@ void set_colour(std::string& svg, const Colour& colour) {
 
 bool is_svg(std::string_view bytes) {
   const auto end = bytes.find_last_not_of(" \t\r\n");
-  return bytes.starts_with("<?xml") && end != std::string_view::npos && bytes.substr(0, end + 1).ends_with("</svg>");
+  return bytes.starts_with("<?xml") && bytes.find("<svg") != std::string_view::npos &&
+         bytes.substr(0, end + 1).ends_with("</svg>");
 }
 
 bool is_png(std::string_view bytes) {

@@ -58,6 +58,15 @@ Cell count(long long value) {
   return {fmt::format("{}", value)};
 }
 
+std::string grouped(std::int64_t n) {
+  std::string digits = fmt::format("{}", n);
+  const std::ptrdiff_t first = n < 0 ? 1 : 0;
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > first; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
 std::string text_of(const Table& table) {
   std::vector<std::size_t> widths;
   for (const Column& column : table.columns) widths.push_back(width_of(column.name));

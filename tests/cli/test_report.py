@@ -6,7 +6,9 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
@@ -191,17 +193,18 @@ class Report(ProgramTest):
         begun = self.folder / "begun"
         (bin / "gnuplot").write_text(f"#!/bin/sh\necho $$ > '{begun}.new'\nmv '{begun}.new' '{begun}'\nexec sleep 1000\n")
         (bin / "gnuplot").chmod(0o755)
-        process = start(*FLIPS, "--ids", self.ids, "--report", self.out,
-                        env=os.environ | {"PATH": f"{bin}:{os.environ['PATH']}"})
-        while not begun.exists() and process.poll() is None:
-            pass
-        self.interrupt(process)
-        code, out, err = self.end(process)
-        self.assertEqual(code, 130)
-        self.assertRegex(err, r"\Astet: interrupted: [^\n]* has no report\.html\n\Z")
-        self.assertNotIn("report.html", self.names())
-        with self.assertRaises(ProcessLookupError):
-            os.kill(int(begun.read_text()), 0)
+        for command in ([*FLIPS, "--ids", self.ids], ["plan", "-m", "gpt2"]):
+            begun.unlink(missing_ok=True)
+            process = start(*command, "--report", self.out, env=os.environ | {"PATH": f"{bin}:{os.environ['PATH']}"})
+            while not begun.exists() and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            code, out, err = self.end(process)
+            self.assertEqual(code, 130, command)
+            self.assertRegex(err, r"\Astet: interrupted: [^\n]* has no report\.html\n\Z", command)
+            self.assertNotIn("report.html", self.names())
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int(begun.read_text()), 0)
 
 
 if __name__ == "__main__":

@@ -235,7 +235,11 @@ TEST_F(FolderTest, AGnuplotThatFailsIsQuoted) {
         Case{"exit 1", "gnuplot failed with exit code 1"}, Case{"kill -9 $$", "gnuplot was ended by signal 9"},
         Case{"exit 0", "gnuplot made no picture"},
         Case{"echo '<?xml version=\"1.0\"?><svg>'", "gnuplot made no picture"},
-        Case{"exec 0<&-; echo '<svg></svg>'; exit 0", "gnuplot made no picture"}}) {
+        Case{"exec 0<&-; echo '<svg></svg>'; exit 0", "gnuplot made no picture"},
+        // The other picture is a whole one, so that it is this that must be refused.
+        Case{R"(if /bin/grep -q 'terminal svg'; then echo '<?xml version="1.0"?></svg>'
+                else printf '\211PNG\r\n\032\nIEND\256B`\202'; fi)",
+             "gnuplot made no picture"}}) {
     set_gnuplot(script);
     const auto written = Folder::open(folder_.string())->write(small_report());
     ASSERT_TRUE(written) << written.error().message;
@@ -281,7 +285,27 @@ TEST_F(FolderTest, AGnuplotThatHangsEndsWithTheReport) {
   expect_no_child();
 }
 
+TEST_F(FolderTest, AGnuplotThatClosesItsOutputAndLivesEndsWithTheReport) {
+  // The while before it tells is for those who take the end of its output for its own.
+  set_gnuplot("exec >&- 2>&-; /bin/sleep 0.3; echo begun > " + (root_ / "begun").string() + "; exec /bin/sleep 1000");
+  const auto written =
+      Folder::open(folder_.string())->write(small_report(), [&] { return !fs::exists(root_ / "begun"); });
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, Code::interrupted);
+  expect_no_page();
+  expect_no_child();
+}
+
+TEST_F(FolderTest, WhatGnuplotSaysAfterItsOutputIsCounted) {
+  set_gnuplot("exec >&-; /bin/sleep 0.1; echo 'too late' >&2; exec 2>&-; /bin/sleep 0.1; exit 4");
+  const auto written = Folder::open(folder_.string())->write(small_report());
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_THAT(written->no_plots, HasSubstr("gnuplot failed with exit code 4: too late"));
+  expect_no_child();
+}
+
 TEST_F(FolderTest, AFileThatCannotBeWrittenLeavesNoPage) {
+  set_gnuplot("");  // with its picture the page would be larger than without
   const auto folder = Folder::open(folder_.string());
   ASSERT_TRUE(folder->write(small_report()));
   // The page is the largest file. A file size limit refuses as a full disk does, in the midst of a write.
@@ -289,19 +313,22 @@ TEST_F(FolderTest, AFileThatCannotBeWrittenLeavesNoPage) {
   ::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  for (const std::uintmax_t limit : {std::uintmax_t{0}, std::uintmax_t{40}, size - 1}) {
-    set_gnuplot("");
+  for (const std::uintmax_t limit : {std::uintmax_t{0}, std::uintmax_t{40}, size - 1, size}) {
     const rlimit small{limit, old.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
     const auto written = folder->write(small_report());
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-    if (limit == size - 1) {  // without its picture the page is smaller than that
+    if (limit == size) {
       EXPECT_TRUE(written);
+      EXPECT_EQ(fs::file_size(folder_ / "report.html"), size);
       continue;
     }
-    ASSERT_FALSE(written);
+    ASSERT_FALSE(written) << limit;
     EXPECT_EQ(written.error().code, Code::io);
     EXPECT_THAT(written.error().message, HasSubstr("File too large"));
+    if (limit == size - 1) {
+      EXPECT_THAT(written.error().message, HasSubstr("report.html"));
+    }
     expect_no_page();
   }
 }

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "report/report.hpp"
 
 namespace stet::report {
@@ -11,6 +13,16 @@ Table small() {
   table.columns = {{"what", "what", true}, {"ms", "ms"}};
   table.rows = {{"größer", number(1.0 / 3, 2)}, {"a,\"b\"", number(12, 1)}, {"none", {}}};
   return table;
+}
+
+TEST(Table, DigitsAreGroupedByThousands) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1000), "1,000");
+  EXPECT_EQ(grouped(131072), "131,072");
+  EXPECT_EQ(grouped(-999), "-999");
+  EXPECT_EQ(grouped(-1234567), "-1,234,567");
+  EXPECT_EQ(grouped(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
 TEST(Table, TextIsAlignedByCodePoints) {
