@@ -10,6 +10,7 @@
 #include "console.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
+#include "lab/words.hpp"
 #include "report_folder.hpp"
 #include "session.hpp"
 
@@ -75,6 +76,7 @@ Json report_json(const lab::LimitReport& report) {
                     {"new_tokens", rotary.tokens},
                     {"compared", rotary.compared},
                     {"differing", rotary.differing},
+                    {"evicted", rotary.evicted},
                     {"reserved_bytes", rotary.reserved},
                     {"reserved_bytes_masked", rotary.reserved_masked},
                     {"step_ms", times_json(rotary.seconds)}};
@@ -86,10 +88,7 @@ std::string report_text(const lab::LimitReport& report) {
   std::string text = report::text_of(lab::table_of(report)) + '\n';
   for (const std::string& line : lab::words_of(report)) text += line + '\n';
   const auto show = [&](const char* label, const std::optional<std::string>& words) {
-    if (!words) return;
-    std::string line = *words;
-    for (std::size_t at = 0; (at = line.find('\n', at)) != line.npos; at += 2) line.replace(at, 1, "\\n");
-    text += fmt::format("  {:<11} \"{}\"\n", label, line);
+    if (words) text += fmt::format("  {:<11} \"{}\"\n", label, lab::in_one_line(*words));
   };
   show("recomputed", report.slide.text_before);
   show("slid", report.slide.text_after);

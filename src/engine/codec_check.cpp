@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/buffer.hpp"
+#include "sample/sampler.hpp"
 #include "stet/cache.hpp"
 
 namespace stet::engine {
@@ -13,15 +14,10 @@ namespace {
 constexpr std::size_t kMost = 128, kLeast = 16, kContinued = 32;
 constexpr int kRows = 16;  // whose logits are there at a time
 
-template <class T>
-TokenId top_of(const T* row, int vocab) {
-  return static_cast<TokenId>(std::max_element(row, row + vocab) - row);
-}
-
 // The most likely token after each of the ids. With `continued`, ids grow by their own continuation up to so many.
 Result<std::vector<TokenId>> tops(const Bench& bench, const CacheSpec& spec, std::vector<TokenId>& ids, int chunk,
                                   std::size_t continued) {
-  const int vocab = bench.model->config().vocab;
+  const auto vocab = static_cast<std::size_t>(bench.model->config().vocab);
   CacheOptions options;
   options.max_len = static_cast<Pos>(std::max(ids.size(), continued));
   auto cache = make_cache(spec, options);
@@ -29,7 +25,7 @@ Result<std::vector<TokenId>> tops(const Bench& bench, const CacheSpec& spec, std
   auto seq = (*cache)->open();
   if (!seq) return pass(seq);
   const auto most = static_cast<std::size_t>(std::min(chunk, kRows));
-  auto logits = base::Buffer::allocate(most * static_cast<std::size_t>(vocab) * size_of(bench.model->dtype()));
+  auto logits = base::Buffer::allocate(most * vocab * size_of(bench.model->dtype()));
   if (!logits) return pass(logits);
   std::vector<TokenId> found;
   while (found.size() < ids.size()) {
@@ -38,9 +34,10 @@ Result<std::vector<TokenId>> tops(const Bench& bench, const CacheSpec& spec, std
     std::iota(rows.begin(), rows.end(), 0);
     if (auto ok = append(bench, **cache, *seq, some, {rows, logits->data()}); !ok) return pass(ok);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      const std::size_t at = r * static_cast<std::size_t>(vocab);
-      found.push_back(bench.model->dtype() == DType::f64 ? top_of(logits->as<double>() + at, vocab)
-                                                         : top_of(logits->as<float>() + at, vocab));
+      const std::size_t at = r * vocab;
+      found.push_back(bench.model->dtype() == DType::f64
+                          ? sample::most_likely(std::span<const double>(logits->as<double>() + at, vocab))
+                          : sample::most_likely(std::span<const float>(logits->as<float>() + at, vocab)));
     }
     if (found.size() == ids.size() && ids.size() < continued) ids.push_back(found.back());
   }

@@ -89,7 +89,6 @@ Result<void> Scheduler::start(std::size_t index) {
   Active& active = active_.emplace_back(index, *found, request, bench_.tokenizer);
   active.base = base;
   active.cached = completion.cached_tokens;
-  if (base > 0) completion.past_limit = 1;
   if (active.cached == 0 || bench_.auditor == nullptr) return {};
   return bench_.auditor->check(bench_, policy_.chunk, *found,
                                active.window().first(static_cast<std::size_t>(active.cached)));
@@ -244,6 +243,7 @@ Result<void> Scheduler::accept(Active& active, std::span<const std::byte> logits
 
   active.tokens.push_back(*id);
   completion.ids.push_back(*id);
+  if (active.base > 0) ++completion.past_limit;
   completion.decode_seconds = seconds(Clock::now() - active.first_token);
   const bool ended = !request.ignore_eos && bench_.model->config().eos == *id;
   std::optional<StopReason> reason;
@@ -273,7 +273,6 @@ Result<void> Scheduler::go_on(Active& active) {
   const Pos base = std::max<Pos>(0, static_cast<Pos>(active.tokens.size()) - bench_.cache->options().max_len);
   if (base == active.base) return policy_.recompute ? restart(active) : Result<void>{};
   active.base = base;
-  ++completions_[active.index].past_limit;
   return restart(active);
 }
 

@@ -49,6 +49,10 @@ class Player {
         tokens_[i].push_back(forced != nullptr ? (*forced)[i][static_cast<std::size_t>(t)] : *id);
       }
     }
+    played_.usage = drive_.cache().usage();
+    const auto view = drive_.cache().peek(seqs_.front(), 0);
+    if (!view) return pass(view);
+    played_.evicted = view->first - view->kept;
     return std::move(played_);
   }
 
@@ -155,7 +159,7 @@ Result<Played> play(const model::Model& model, const Play& play, const KeepGoing
   for (const Ids& prompt : play.prompts) size.max_len = std::max(size.max_len, static_cast<Pos>(prompt.size()));
   size.max_len += play.steps + static_cast<Pos>(play.drafts.size());
   if (play.limit > 0) size.max_len = play.limit;
-  size.max_step = size.max_len;
+  size.max_step = play.max_step > 0 ? play.max_step : size.max_len;
   size.seqs = static_cast<int>(play.prompts.size()) + (play.stored > 0 ? 1 : 0);
   Conditions conditions;
   conditions.cache = play.cache;

@@ -17,6 +17,7 @@ struct Play {
   Pos stored = 0;                  // tokens of the first prompt that an earlier request has left in the cache
   bool recompute = false;          // each token from scratch over all before it
   Pos limit = 0;                   // tokens of the window that is recomputed for each token past it; 0: there is none
+  Pos max_step = 0;                // the longest step, which windows hold beside what they see; 0: a whole sequence
   bool poison = true;              // slots without a row are NaN
   Wrap wrap;                       // the fault, if it is one of the cache
   std::optional<Padding> padding;  // the fault, if it is one of the batch
@@ -30,6 +31,8 @@ struct Played {
   std::vector<Ids> ids;
   std::vector<std::vector<std::byte>> logits;  // steps x vocab
   std::vector<double> seconds;                 // of each step, until its logits were there; the first reads the prompts
+  CacheUsage usage;                            // of the cache, when all was done
+  Pos evicted = 0;                             // rows of the first sequence that layer 0 then no longer had
 };
 
 /// `forced`: the ids that follow the prompts whatever the logits say, so that two plays can be compared step by step;

@@ -5,28 +5,10 @@
 #include <limits>
 
 #include "lab/break.hpp"
+#include "lab/words.hpp"
 
 namespace stet::lab {
 namespace {
-
-std::string ids_text(const std::vector<TokenId>& ids) {
-  std::string text;
-  for (const TokenId id : ids) text += fmt::format("{}{}", text.empty() ? "" : " ", id);
-  return text;
-}
-
-// One line, however the model broke it.
-std::string in_one_line(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    if (c == '\n') {
-      line += "\\n";
-    } else {
-      line += c;
-    }
-  }
-  return line;
-}
 
 std::string shown(const std::optional<std::string>& text, const std::vector<TokenId>& ids) {
   return text ? '"' + in_one_line(*text) + '"' : ids_text(ids);
@@ -168,9 +150,9 @@ report::Report report_of(const BreakReport& report) {
     }
     if (!bug.signature.empty()) section.paragraphs.push_back(signature_words(bug) + '.');
     section.quotes = {{fmt::format("right ({} repeated)", percent(bug.repetition_before)),
-                       bug.text_before ? *bug.text_before : ids_text(bug.ids_before)},
+                       text_or_ids(bug.text_before, bug.ids_before)},
                       {fmt::format("wrong ({} repeated)", percent(bug.repetition_after)),
-                       bug.text_after ? *bug.text_after : ids_text(bug.ids_after)}};
+                       text_or_ids(bug.text_after, bug.ids_after)}};
     page.sections.push_back(std::move(section));
   }
   return page;

@@ -1,6 +1,8 @@
 // Reads what attention puts out, without a word of it in models or kernels: the views of a wrapped step carry a layout
 // that knows a tape, and the kernel of a target of its own writes to it.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "lab/bugs.hpp"
 
@@ -8,7 +10,7 @@ namespace stet::lab {
 namespace {
 
 struct Tape {
-  std::vector<double> out;  // of the last row: [query head][v_dim]
+  std::vector<double> out;  // of the last row: [query head][v_dim]; empty: nobody listens yet
 };
 
 // What the kernel gets where it expects a layout.
@@ -17,24 +19,39 @@ struct Tapped : CellLayout {
 };
 
 template <class T>
-void attend(const kernels::Attend<T>& op, kernels::Range rows, kernels::Range kv_heads) {
-  const kernels::Table<T>* ref = nullptr;
+const kernels::Table<T>& ref() {
   if constexpr (sizeof(T) == sizeof(double)) {
-    ref = &kernels::ref_f64();
+    return kernels::ref_f64();
   } else {
-    ref = &kernels::ref_f32();
+    return kernels::ref_f32();
   }
-  ref->attend(op, rows, kv_heads);
+}
+
+template <class T>
+void listen(const kernels::Attend<T>& op, kernels::Range rows, kernels::Range kv_heads) {
   const auto& layout = static_cast<const Tapped&>(*op.view.layout);
-  if (layout.tape == nullptr || rows.end != op.tokens) return;
+  if (layout.tape == nullptr || layout.tape->out.empty() || rows.end != op.tokens) return;
   const auto dim = static_cast<std::size_t>(layout.v_dim);
   const int group = op.heads / layout.kv_heads;
-  layout.tape->out.resize(static_cast<std::size_t>(op.heads) * dim);
   for (int head = kv_heads.begin * group; head < kv_heads.end * group; ++head) {
     const std::size_t at = static_cast<std::size_t>(head) * dim;
     const T* out = op.out + static_cast<std::size_t>(op.tokens - 1) * op.out_stride + at;
     std::copy_n(out, dim, layout.tape->out.begin() + static_cast<std::ptrdiff_t>(at));
   }
+}
+
+template <class T>
+void attend(const kernels::Attend<T>& op, kernels::Range rows, kernels::Range kv_heads) {
+  ref<T>().attend(op, rows, kv_heads);
+  listen(op, rows, kv_heads);
+}
+
+// Where a context is cut into blocks, this comes last.
+template <class T>
+void merge_blocks(const kernels::Attend<T>& op, kernels::Range rows, int kv_head,
+                  const kernels::PartialBlocks<T>& from) {
+  ref<T>().merge_blocks(op, rows, kv_head, from);
+  listen(op, rows, {kv_head, kv_head + 1});
 }
 
 class TapStep final : public ForwardingStep {
@@ -77,6 +94,8 @@ Result<Attention> attention_of(const model::Model& model, const Ids& ids, const 
   kernels::Table<double> f64 = *fastest.f64;
   f32.attend = attend<float>;
   f64.attend = attend<double>;
+  f32.merge_blocks = merge_blocks<float>;
+  f64.merge_blocks = merge_blocks<double>;
   const kernels::Target target{"listened to", "listened to", &f32, &f64};
   Conditions conditions;
   conditions.target = &target;
@@ -94,12 +113,17 @@ Result<Attention> attention_of(const model::Model& model, const Ids& ids, const 
   auto seq = drive->cache().open();
   if (!seq) return pass(seq);
   if (auto ok = drive->feed(*seq, ids, n - 1, n, nullptr); !ok) return pass(ok);
+  const int heads = model.config().heads;
+  const auto dim = static_cast<std::size_t>(conditions.cache.spec(model).layers.front().v_dim);
+  tape.out.assign(static_cast<std::size_t>(heads) * dim, std::numeric_limits<double>::quiet_NaN());
   if (auto ok = drive->feed(*seq, ids, n, 1, nullptr); !ok) return pass(ok);
+  if (!std::all_of(tape.out.begin(), tape.out.end(), [](double x) { return std::isfinite(x); })) {
+    return fail(Code::corrupt, "attention of layer 0 was not heard for every head, or is not finite");
+  }
   const auto view = drive->cache().peek(*seq, 0);
   if (!view) return pass(view);
   Attention attention{tape.out, {}};
-  const int heads = model.config().heads;
-  std::vector<double> value(static_cast<std::size_t>(view->layout->v_dim));
+  std::vector<double> value(dim);
   for (int head = 0; head < heads; ++head) {
     if (auto ok = read_value(*view, head / (heads / view->layout->kv_heads), 0, value); !ok) return pass(ok);
     attention.first_value.insert(attention.first_value.end(), value.begin(), value.end());

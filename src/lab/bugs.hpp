@@ -47,7 +47,8 @@ struct Bug {
 std::vector<Bug> all_bugs();
 
 /// What layer 0's attention puts out for the last of `ids`, which comes alone, after all others in one step: query
-/// heads side by side; and the values of position 0 laid out alike.
+/// heads side by side; and the values of position 0 laid out alike. At least two ids. Code::corrupt: attention put out
+/// something that is not finite, or not for every head; and errors as of Cache and Model.
 struct Attention {
   std::vector<double> out, first_value;
 };

@@ -20,12 +20,13 @@ Result<EvalSubject> eval_subject(const model::Model& model, const KvCodecs& kv) 
   return EvalSubject{&model, std::move(*spec), "cache in " + engine::words_of(kv), engine::words_of(kv)};
 }
 
-Result<EvalReader> EvalReader::make(const EvalSubject& subject, Pos longest) {
+Result<EvalReader> EvalReader::make(const EvalSubject& subject, Pos longest, const Wrap& wrap) {
   const model::Model& model = *subject.model;
   EvalReader reader(model);
   CacheOptions options;
   options.max_len = longest;
   auto cache = make_cache(subject.cache, options);
+  if (cache && wrap) cache = wrap(std::move(*cache));
   if (!cache) return pass(cache);
   reader.cache_ = std::move(*cache);
   auto seq = reader.cache_->open();

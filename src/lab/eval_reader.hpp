@@ -11,6 +11,7 @@
 #include "engine/loaded.hpp"
 #include "kernels/run.hpp"
 #include "lab/eval.hpp"
+#include "lab/wrap.hpp"
 #include "model/model.hpp"
 #include "stet/cache.hpp"
 
@@ -35,8 +36,8 @@ Result<EvalSubject> eval_subject(const model::Model& model, const KvCodecs& kv);
 /// One sequence of a subject, with all that a forward needs.
 class EvalReader {
  public:
-  /// For up to `longest` tokens. Code::capacity when there is no memory for it.
-  static Result<EvalReader> make(const EvalSubject& subject, Pos longest);
+  /// For up to `longest` tokens. Code::capacity when there is no memory for it. `wrap`: what is done to its cache.
+  static Result<EvalReader> make(const EvalSubject& subject, Pos longest, const Wrap& wrap = {});
 
   /// Back to an empty sequence.
   Result<void> rewind() { return cache_->truncate(seq_, 0); }

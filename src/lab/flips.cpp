@@ -10,6 +10,7 @@
 #include "base/thread_pool.hpp"
 #include "engine/loaded.hpp"
 #include "lab/eval_reader.hpp"
+#include "sample/sampler.hpp"
 
 namespace stet::lab {
 namespace {
@@ -21,6 +22,7 @@ struct Work {
   int steps = 0;
   base::ThreadPool* pool = nullptr;
   const EvalCallbacks* callbacks = nullptr;
+  const Wrap* wrap = nullptr;
 
   kernels::Compute on() const { return {pool, &kernels::targets().front()}; }
   Result<void> go(const std::string& name, int step) const {
@@ -36,10 +38,6 @@ struct Reference {
   std::vector<std::vector<double>> logits;  // of each step
   double largest = 0;                       // |logit|
 };
-
-TokenId most_likely(const std::vector<double>& logits) {
-  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
 
 // Reads ids [from, to) in chunks; the logits of the last one stay in row 0.
 Result<void> read_all(const Work& work, EvalReader& reader, std::span<const TokenId> ids) {
@@ -76,7 +74,7 @@ Result<Reference> reference_of(const Work& work, const EvalSubject& subject) {
     auto row = finite_row(*reader, subject.name, step);
     if (!row) return pass(row);
     for (const double v : *row) made.largest = std::max(made.largest, std::abs(v));
-    made.ids.push_back(most_likely(*row));
+    made.ids.push_back(sample::most_likely(std::span<const double>(*row)));
     made.logits.push_back(std::move(*row));
   }
   return made;
@@ -94,7 +92,7 @@ void add_step(FlipRow& row, const Reference& reference, const std::vector<double
   double distance = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) distance = std::max(distance, std::abs(logits[i] - expected[i]));
   row.distances.push_back(distance);
-  const TokenId was = most_likely(expected), is = most_likely(logits);
+  const TokenId was = sample::most_likely(std::span(expected)), is = sample::most_likely(std::span(logits));
   if (was == is) return;
   ++row.flips;
   if (row.first) return;
@@ -104,7 +102,7 @@ void add_step(FlipRow& row, const Reference& reference, const std::vector<double
 
 // The subject reads what f32 made, once token by token from its cache and once each prefix anew.
 Result<FlipRow> row_of(const Work& work, const Reference& reference, const EvalSubject& subject) {
-  auto cached = EvalReader::make(subject, longest(work)), anew = EvalReader::make(subject, longest(work));
+  auto cached = EvalReader::make(subject, longest(work), *work.wrap), anew = EvalReader::make(subject, longest(work));
   if (!cached) return pass(cached);
   if (!anew) return pass(anew);
   FlipRow row;
@@ -176,7 +174,7 @@ Result<FlipReport> flips(const FlipOptions& options, const EvalInput& input, con
   auto plain = load(DType::f32);
   if (!plain) return pass(plain);
   base::ThreadPool pool(options.threads > 0 ? options.threads : base::available_cpus());
-  Work work{{}, 0, &pool, &callbacks};
+  Work work{{}, 0, &pool, &callbacks, &options.wrap};
   auto ids = eval_ids(input, *plain);
   if (!ids) return pass(ids);
   work.prompt = std::move(*ids);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lab/eval.hpp"
+#include "lab/wrap.hpp"
 #include "report/report.hpp"
 #include "stet/result.hpp"
 #include "stet/types.hpp"
@@ -26,6 +27,7 @@ struct FlipOptions {
   Pos prompt = 0;   // tokens of the input that are read; 0: as many as leave room
   int steps = 0;    // tokens that f32 makes; 0: 100, fewer at the context's end
   int threads = 0;  // 0: as many as this process may run on
+  Wrap wrap;        // damages the caches that are read token by token
 };
 
 /// The first step where the most likely token is not that of f32. Until there a text made in this type is the same.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/break.hpp"
+#include "lab/wrap.hpp"
 #include "report/report.hpp"
 
 namespace stet::lab {
@@ -20,6 +21,7 @@ struct LimitOptions {
   int tries = 0;             // each step's time is the fastest of so many; 0: 5, or 3 for large models
   int threads = 0;           // 0: as many as there are
   std::uint64_t seed = 0;
+  Wrap wrap;  // damages one side of each comparison: texts with a cache, and rows that are dropped
 };
 
 /// One text, from one token on. With a cache, and past the limit from the last window anew; or without a cache, and
@@ -54,7 +56,8 @@ struct LimitReport {
     Pos window = 0;
     int tokens = 0;
     std::size_t compared = 0, differing = 0;        // logits: rows dropped against rows only masked
-    std::size_t reserved = 0, reserved_masked = 0;  // bytes of the two caches
+    std::size_t reserved = 0, reserved_masked = 0;  // bytes of the two caches, as they were handed out
+    Pos evicted = 0;                                // rows that were dropped, until the text's end
     std::vector<double> seconds;                    // of each step, rows dropped
   } rotary;
 

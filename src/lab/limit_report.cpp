@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lab/limit.hpp"
+#include "lab/words.hpp"
 
 namespace stet::lab {
 namespace {
@@ -161,14 +162,8 @@ report::Report report_of(const LimitReport& report) {
   section.paragraphs = words_of(report);
   section.plots = {plot_of(report)};
   section.tables = {table_of(report)};
-  const auto quote = [](const std::optional<std::string>& text, const std::vector<TokenId>& ids) {
-    if (text) return *text;
-    std::string words;
-    for (const TokenId id : ids) words += fmt::format("{}{}", words.empty() ? "" : " ", id);
-    return words;
-  };
-  section.quotes = {{"past the limit, recomputed", quote(report.slide.text_before, report.slide.ids_before)},
-                    {"past the limit, slid", quote(report.slide.text_after, report.slide.ids_after)}};
+  section.quotes = {{"past the limit, recomputed", text_or_ids(report.slide.text_before, report.slide.ids_before)},
+                    {"past the limit, slid", text_or_ids(report.slide.text_after, report.slide.ids_after)}};
   page.sections = {std::move(section)};
   return page;
 }

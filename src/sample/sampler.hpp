@@ -2,6 +2,7 @@
 // every machine, so batching, preemption and retries cannot change a sampled text.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -36,5 +37,11 @@ Result<TokenId> sample(std::span<const float> logits, std::span<const TokenId> h
                        std::uint64_t sequence, Pos position);
 Result<TokenId> sample(std::span<const double> logits, std::span<const TokenId> history, const SamplingParams& params,
                        std::uint64_t sequence, Pos position);
+
+/// The id of the largest of one row's logits; of several alike the lowest. None may be NaN.
+template <class T>
+TokenId most_likely(std::span<const T> logits) {
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
 
 }  // namespace stet::sample

@@ -89,6 +89,7 @@ class Limit(ProgramTest):
         self.assertLess(told["slide"]["agreement_percent"], 60)
         self.assertEqual(told["rotary"]["stand_in"], True)
         self.assertLess(told["rotary"]["reserved_bytes"], told["rotary"]["reserved_bytes_masked"])
+        self.assertGreater(told["rotary"]["evicted"], 0)
 
     def test_text(self):
         text = self.ok("limit", "--tries", 1, "--limit", 32, "--lengths", "10,50").decode()

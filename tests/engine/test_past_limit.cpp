@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/loaded.hpp"
@@ -227,6 +228,59 @@ TEST(PastLimit, StopIsAsBefore) {
   EXPECT_TRUE(engine.check(r));
   r.past_limit = PastLimit::stop;
   EXPECT_THAT(engine.check(r).error().message, testing::HasSubstr("24 tokens, but must have fewer than the 24"));
+}
+
+// Tokens with more than the window before them, from the numbers of tokens alone.
+int past_of(const Request& r, const Completion& completion) {
+  const auto made = static_cast<Pos>(completion.ids.size()), prompt = static_cast<Pos>(r.prompt.size());
+  return static_cast<int>(std::clamp<Pos>(prompt + made - 1 - kLimit, 0, made));
+}
+
+TEST(PastLimit, OnlyTokensThatAreThereAreCounted) {
+  Engine engine = load({});
+  for (const int prompt : {3, 24, 25, 70}) {
+    for (const int n : {0, 1, 2, 30}) {
+      const Request r = request(prompt, n);
+      const auto made = engine.generate({&r, 1})->front();
+      EXPECT_EQ(made.ids.size(), static_cast<std::size_t>(n));
+      EXPECT_EQ(made.past_limit, past_of(r, made)) << prompt << ", " << n;
+    }
+  }
+}
+
+// The token of the interruption is the last of its text; the other text of the batch has been past the limit too.
+TEST(PastLimit, AnInterruptedTextCountsWhatItHas) {
+  EngineOptions options;
+  options.max_seqs = 2;
+  Engine engine = load(options);
+  const std::vector<Request> requests = {request(30, 40, 0), request(31, 40, 1)};
+  for (const std::size_t end : {0, 1, 10, 11}) {
+    std::size_t made = 0;
+    const auto completions =
+        engine.generate(requests, [&](const TokenEvent& event) { return !event.id || made++ < end; });
+    ASSERT_TRUE(completions) << completions.error().message;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Completion& completion = (*completions)[i];
+      EXPECT_EQ(completion.reason, StopReason::interrupted);
+      EXPECT_EQ(completion.past_limit, past_of(requests[i], completion)) << end << ", " << i;
+    }
+  }
+}
+
+TEST(PastLimit, ATextThatAStopStringEndsCountsWhatItHas) {
+  EngineOptions options;
+  options.max_len = kLimit;
+  options.threads = 1;
+  Engine engine = std::move(*Engine::load(STET_SOURCE_DIR "/models/shakespeare-char", options));
+  Request r = request(30, 40);
+  const auto whole = engine.generate({&r, 1})->front();
+  EXPECT_EQ(whole.past_limit, 40);
+  ASSERT_GT(whole.text.size(), 12U);
+  r.stop = {whole.text.substr(10, 2)};
+  const auto made = engine.generate({&r, 1})->front();
+  EXPECT_EQ(made.reason, StopReason::stop_string);
+  EXPECT_LT(made.ids.size(), 40U);
+  EXPECT_EQ(made.past_limit, past_of(r, made));
 }
 
 }  // namespace

@@ -97,6 +97,54 @@ TEST(Break, UnderASquareMaskOnlyTheFirstValueIsLeft) {
   }
 }
 
+// One KV head behind more than a block of keys: its context is cut into blocks, and what is heard must still be of the
+// last token.
+TEST(Break, AttentionIsHeardHoweverItsContextIsCut) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto loaded = *engine::load("random:char,layers=1,width=16,heads=1,ctx=700", dtype);
+    Ids ids = random_ids(loaded.model->config(), 601, 0, 0);
+    const auto before = attention_of(*loaded.model, ids, {});
+    ASSERT_TRUE(before) << before.error().message;
+    EXPECT_EQ(before->out.size(), 16U);
+    ids.back() = (ids.back() + 1) % loaded.model->config().vocab;
+    const auto after = attention_of(*loaded.model, ids, {});
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_NE(before->out, after->out);
+    EXPECT_EQ(before->first_value, after->first_value);
+    // Under a square mask there is one key, so one block.
+    const auto square = attention_of(*loaded.model, ids, square_mask());
+    ASSERT_TRUE(square) << square.error().message;
+    EXPECT_EQ(square->out, square->first_value);
+  }
+}
+
+class SilentStep final : public ForwardingStep {
+ public:
+  using ForwardingStep::ForwardingStep;
+  void write(int, HeadRange, Rows, Rows) noexcept override {}
+};
+
+class SilentCache final : public ForwardingCache {
+ public:
+  using ForwardingCache::ForwardingCache;
+  Result<std::unique_ptr<Step>> begin(std::span<const Append> appends) override {
+    auto step = inner_->begin(appends);
+    if (!step) return step;
+    return std::make_unique<SilentStep>(std::move(*step));
+  }
+};
+
+// No row was stored, so attention reads NaN: an error, and no number.
+TEST(Break, AttentionThatIsNotHeardIsAnError) {
+  const auto loaded = *engine::load(kSmall, DType::f32);
+  const auto heard = attention_of(*loaded.model, random_ids(loaded.model->config(), 20, 0, 0),
+                                  [](std::unique_ptr<Cache> cache) -> Result<std::unique_ptr<Cache>> {
+                                    return std::make_unique<SilentCache>(std::move(cache));
+                                  });
+  ASSERT_FALSE(heard);
+  EXPECT_THAT(heard.error().message, testing::HasSubstr("attention of layer 0"));
+}
+
 TEST(Break, TheNaiveSlideIsMeasuredOverFiftySteps) {
   const BugReport bug = shown(kTrained, "naive-slide", 50);
   EXPECT_EQ(bug.prompt.size(), 128U);

@@ -200,12 +200,24 @@ TEST(Flips, ReportHasARowAndACurveForEachType) {
   EXPECT_EQ(section.plots[1].series.size(), 1U);
   EXPECT_EQ(section.plots[0].series[0].points.size(), static_cast<std::size_t>(kSteps));
   EXPECT_THAT(page.summary, HasSubstr("equal to the bit"));
+}
 
-  FlipReport wrong = *result;  // a difference is said loudly
-  wrong.rows[2].differing = 1;
-  EXPECT_FALSE(wrong.equal());
-  EXPECT_THAT(report_of(wrong).summary, HasSubstr("fault"));
-  EXPECT_THAT(report::text_of(report_of(wrong).sections[0].tables[0]), HasSubstr("NO: 1 of"));
+// One bit of one stored key, in the cache that is read token by token: every type sees it, and it is said loudly.
+TEST(Flips, OneDamagedBitIsSeen) {
+  FlipOptions options = options_of({DType::int8}, {{Codec::f16, Codec::f16}});
+  options.wrap = planted(Plant::flip_bit, 3);
+  const auto wrong = flips(options, input_of(kPrompt), {});
+  ASSERT_TRUE(wrong) << wrong.error().message;
+  EXPECT_FALSE(wrong->equal());
+  ASSERT_EQ(wrong->rows.size(), 3U);
+  const report::Report page = report_of(*wrong);
+  const std::string table = report::text_of(page.sections[0].tables[0]);
+  for (const FlipRow& row : wrong->rows) {
+    EXPECT_FALSE(row.equal());
+    EXPECT_GT(row.differing, 0U) << row.kv;
+    EXPECT_THAT(table, HasSubstr("NO: " + std::to_string(row.differing) + " of"));
+  }
+  EXPECT_THAT(page.summary, HasSubstr("fault"));
 }
 
 }  // namespace
