@@ -176,7 +176,9 @@ Windows windows_of(const CacheSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (layer.span.window == 0) continue;
     ++windows.layers;
-    windows.longest = std::max(windows.longest, layer.span.window + layer.span.sinks);
+    if (layer.span.window + layer.span.sinks <= windows.longest) continue;
+    windows.longest = layer.span.window + layer.span.sinks;
+    windows.sinks = layer.span.sinks;
   }
   return windows;
 }

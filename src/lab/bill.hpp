@@ -70,6 +70,7 @@ struct Fit {
 struct Windows {
   int layers = 0;   // that have a window
   Pos longest = 0;  // tokens that the widest of them sees, sinks included
+  Pos sinks = 0;    // of these, the first ones of the sequence
 };
 
 struct Bill {

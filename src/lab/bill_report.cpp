@@ -48,13 +48,15 @@ std::string fit_words(const Bill& bill, const Fit& fit) {
 }
 
 std::string windows_words(const Bill& bill) {
-  const auto& [layers, longest] = bill.windows;
+  const auto& [layers, longest, sinks] = bill.windows;
+  const std::string seen =
+      sinks > 0 ? fmt::format("the first {} and the last {} tokens", grouped(sinks), grouped(longest - sinks))
+                : fmt::format("the last {} tokens", grouped(longest));
   const auto all = static_cast<int>(bill.model.cache.layers.size());
   return fmt::format(
-      "{} of {} layers see {} tokens, the last ones and sinks{}: contiguous they are rings and paged they give pages "
-      "back, so that "
-      "their bytes stop growing there (room for the window and a step is kept). A growing cache keeps all.",
-      layers == all ? "All" : fmt::format("{}", layers), all, grouped(longest),
+      "{} of {} layers see {}{}: contiguous they are rings and paged they give pages back, so that their bytes stop "
+      "growing there (room for the window and a step is kept). A growing cache keeps all.",
+      layers == all ? "All" : fmt::format("{}", layers), all, seen,
       layers == all ? "" : fmt::format(", the other {} everything", all - layers));
 }
 

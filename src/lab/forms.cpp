@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lab/wrap.hpp"
+#include "sample/sampler.hpp"
 
 namespace stet::lab {
 namespace {
@@ -29,12 +30,6 @@ class OneLayerCache final : public ForwardingCache {
 bool all_alike(const CacheSpec& spec) {
   return std::all_of(spec.layers.begin(), spec.layers.end(),
                      [&](const LayerSpec& layer) { return layer == spec.layers.front(); });
-}
-
-template <class T>
-TokenId top_of(std::span<const std::byte> logits) {
-  const T* row = reinterpret_cast<const T*>(logits.data());
-  return static_cast<TokenId>(std::max_element(row, row + logits.size() / sizeof(T)) - row);
 }
 
 }  // namespace
@@ -208,7 +203,10 @@ std::size_t FormRun::activation_bytes() const noexcept {
 }
 
 TokenId top_token(const model::Model& model, std::span<const std::byte> logits) {
-  return model.dtype() == DType::f64 ? top_of<double>(logits) : top_of<float>(logits);
+  const auto as = [&]<class T>(T) {
+    return sample::most_likely(std::span(reinterpret_cast<const T*>(logits.data()), logits.size() / sizeof(T)));
+  };
+  return model.dtype() == DType::f64 ? as(0.0) : as(0.0F);
 }
 
 }  // namespace stet::lab
