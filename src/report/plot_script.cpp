@@ -127,8 +127,8 @@ class Script {
     const char* dash = style == Style::model                           ? kModelDash
                        : style == Style::line || style == Style::steps ? kDashes[curve.colour]
                                                                        : "solid";
-    return fmt::format("linecolor rgb '{}' linewidth {} dashtype {}", kMuted.light, style == Style::model ? 1.2 : 2,
-                       dash);
+    return fmt::format("linecolor rgb '{}' linewidth {} dashtype {}", kSeriesColours[curve.colour].light,
+                       style == Style::model ? 1.2 : 2, dash);
   }
   // A mark's shape also stands before the label. A line of one point would not be seen.
   static bool has_marks(const Curve& curve) {
@@ -146,7 +146,9 @@ class Script {
     const double x = at_.x_of(last_x), y = at_.y_of(last_y), end = at_.label_x - (has_marks(curve) ? 11 : 6);
     const std::string thin =
         fmt::format("back linecolor rgb '{}' linewidth 0.8 dashtype (2,3)", kSeriesColours[curve.colour].light);
-    if (x < at_.right - 1) stroke(x, y, at_.right, y, thin);
+    // In grey: a curve that ends early does not go on.
+    const std::string onwards = fmt::format("back linecolor rgb '{}' linewidth 0.8 dashtype (2,3)", kMuted.light);
+    if (x < at_.right - 1) stroke(x, y, at_.right, y, onwards);
     stroke(at_.right, y, end, curve.label_y, curve.series->style == Style::points ? thin : "front " + look_of(curve));
     if (has_marks(curve)) {
       line("set label '' at {} point {} linecolor rgb '{}' front", point(end, curve.label_y), mark_of(curve),

@@ -208,5 +208,16 @@ TEST(Script, PointsThatCannotStandAreCounted) {
   EXPECT_THAT(script, HasSubstr("$s0 << END\n64 1\n128 2\nEND\n"));
 }
 
+// Each curve in its colour, and the way on from one that ends early in grey.
+TEST(Script, CurvesHaveTheirColoursAndLeadersNone) {
+  Plot plot;
+  plot.series = {{"a", Series::Style::line, {{1, 1}, {2, 2}}, -1}, {"b", Series::Style::line, {{1, 3}, {9, 2}}, 3}};
+  const std::string script = script_of(plot, Picture::png);
+  EXPECT_THAT(script, HasSubstr("linecolor rgb '#0072b2' linewidth 2"));
+  EXPECT_THAT(script, HasSubstr("linecolor rgb '#cc79a7' linewidth 2"));
+  EXPECT_THAT(script, Not(HasSubstr("linecolor rgb '#0072b2' linewidth 0.8")));
+  EXPECT_THAT(script, HasSubstr("linecolor rgb '#66666a' linewidth 0.8"));
+}
+
 }  // namespace
 }  // namespace stet::report
